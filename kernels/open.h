@@ -1,0 +1,24 @@
+/* open.h - the only place that knows all backends. */
+#ifndef TERN_KERNELS_OPEN_H
+#define TERN_KERNELS_OPEN_H
+
+#include "kernels/ops.h"
+
+/* Why a backend cannot run here; "" if it can. */
+struct tern_backend_info {
+    const char *name;
+    char reason[256];
+};
+
+/* Opens the backend named by `name` ("auto", "ref", "cpu", "cuda") with `threads` compute threads (0: one a core of
+ * this process's affinity mask). The CPU backend honours TERN_CPU_ISA. *out is owned: close with tern_device_close. */
+TERN_MUST_CHECK tern_status tern_device_open(const char *name, int threads, struct tern_device **out);
+void tern_device_close(struct tern_device *device);
+/* Writes up to `capacity` rows; returns how many backends there are. */
+int tern_backend_list(struct tern_backend_info *out, int capacity);
+/* CPU features found ("avx2 avx512f avx512_bf16 ..."), and those that the open level uses. Static storage. */
+const char *tern_cpu_features(void);
+const char *tern_device_isa(const struct tern_device *device);
+int tern_device_threads(const struct tern_device *device);
+
+#endif

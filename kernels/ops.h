@@ -1,0 +1,266 @@
+/* ops.h - every operation a backend offers: argument structs, and the table each backend fills.
+ *
+ * Shape letters: B batch, T sequence, N = B*T rows (tokens), C model width, H query heads, K key/value heads,
+ * D head width, F feed-forward width, V vocabulary. Row-major everywhere; strides are in elements.
+ * Activations are f32 or bf16, parameters the same, gradients of parameters f32. Arithmetic is fp32 (or wider);
+ * bf16 is storage, except that a gemm with compute == TERN_BF16 rounds both factors to bf16 before multiplying.
+ *
+ * Promises of every backend: a result never depends on the thread count; sums have a fixed order for a given
+ * shape; an op does not allocate. `ref` is the definition, with double accumulators.
+ *
+ * Callers go through the checked wrappers below (tern_op_*), which verify the arguments once for all backends. */
+#ifndef TERN_KERNELS_OPS_H
+#define TERN_KERNELS_OPS_H
+
+#include "runtime/base/device.h"
+
+/* out (N, C) = wte[ids[n]] (+ wpe[first_position + n % T]) */
+struct tern_embed_fwd_args {
+    struct tern_dptr ids; /* i32 (N), each in [0, V) */
+    struct tern_dptr wte; /* dtype (V, C) */
+    struct tern_dptr wpe; /* dtype (P, C) or null */
+    struct tern_dptr out; /* dtype (N, C) */
+    int64_t n, t, c, v;
+    int64_t first_position;
+    enum tern_dtype dtype;
+};
+
+/* dwte[ids[n]] += dout[n]; dwpe[n % T] += dout[n]: rows added in ascending n. Always accumulates. */
+struct tern_embed_bwd_args {
+    struct tern_dptr ids;  /* i32 (N) */
+    struct tern_dptr dout; /* dtype (N, C) */
+    struct tern_dptr dwte; /* f32 (V, C) */
+    struct tern_dptr dwpe; /* f32 (P, C) or null */
+    int64_t n, t, c, v;
+    enum tern_dtype dtype;
+};
+
+enum tern_norm_kind { TERN_NORM_LAYER, TERN_NORM_RMS };
+
+/* sum = x + residual (written to sum, which may be x; residual null: sum is not written and x is normalised);
+ * layer: out = (sum - mean) * rstd * gamma + beta; rms: out = sum * rstd * gamma,
+ * rstd = 1/sqrt(var + eps) resp. 1/sqrt(mean(sum^2) + eps). Variance by two passes or Welford. The sum is rounded
+ * to dtype before it is normalised, so that what is saved is what was used. */
+struct tern_norm_fwd_args {
+    struct tern_dptr x, residual, sum; /* dtype (N, C) */
+    struct tern_dptr gamma;            /* dtype (C) */
+    struct tern_dptr beta;             /* dtype (C) or null */
+    struct tern_dptr out;              /* dtype (N, C) */
+    struct tern_dptr mean, rstd;       /* f32 (N); mean null for rms; both may be null when no backward follows */
+    int64_t n, c;
+    float eps;
+    enum tern_norm_kind kind;
+    enum tern_dtype dtype;
+};
+
+/* dx (N, C) = dresidual + d(norm)/dx(dy); dresidual may be null or dx itself.
+ * dgamma, dbeta (C) f32: overwritten, or added to when accumulate. */
+struct tern_norm_bwd_args {
+    struct tern_dptr dy, x; /* dtype (N, C); x: what was normalised */
+    struct tern_dptr gamma;
+    struct tern_dptr mean, rstd;
+    struct tern_dptr dresidual, dx;
+    struct tern_dptr dgamma, dbeta; /* dbeta null for rms */
+    int64_t n, c;
+    bool accumulate;
+    enum tern_norm_kind kind;
+    enum tern_dtype dtype;
+};
+
+enum tern_epilogue {
+    TERN_EPILOGUE_NONE,
+    TERN_EPILOGUE_BIAS,      /* d = ab + bias */
+    TERN_EPILOGUE_BIAS_GELU, /* aux = ab + bias (rounded to d_dtype); d = gelu(aux) */
+};
+
+/* d (m, n) = op(a) (m, k) * op(b) (k, n), with an epilogue, or d += when accumulate.
+ * op(a)[i][p] = a[i*lda + p], or a[p*lda + i] when trans_a; op(b)[p][j] = b[p*ldb + j], or b[j*ldb + p].
+ * accumulate needs d_dtype f32 and epilogue NONE. compute f32: factors as stored. compute bf16: factors rounded
+ * to bf16, products and sums in fp32. */
+struct tern_gemm_args {
+    struct tern_dptr a, b, d;
+    struct tern_dptr bias; /* bias_dtype (n) */
+    struct tern_dptr aux;  /* d_dtype (m, n), row stride ldd */
+    int64_t m, n, k;
+    int64_t lda, ldb, ldd;
+    bool trans_a, trans_b;
+    bool accumulate;
+    enum tern_epilogue epilogue;
+    enum tern_dtype a_dtype, b_dtype, d_dtype, bias_dtype;
+    enum tern_dtype compute;
+};
+
+/* dbias (n) f32 = sum over rows of dy (rows, n); added to when accumulate. */
+struct tern_bias_bwd_args {
+    struct tern_dptr dy;
+    struct tern_dptr dbias;
+    int64_t rows, n, ldy;
+    bool accumulate;
+    enum tern_dtype dtype;
+};
+
+/* Causal attention, grouped queries: query head h reads key/value head h / (H/K). Query t of Tq has position
+ * Tkv - Tq + t and sees keys [max(0, position - window + 1), position]; window 0: all before. Memory is linear in T:
+ * only lse is kept. Heads lie side by side in a row; a tensor has a row stride (between tokens) and a batch stride.
+ * dk, dv, dq are overwritten and have the strides of k, v, q. */
+struct tern_attention_args {
+    struct tern_dptr q;       /* dtype (B, Tq, H, D) */
+    struct tern_dptr k, v;    /* dtype (B, Tkv, K, D) */
+    struct tern_dptr out;     /* dtype (B, Tq, H, D), row stride out_row */
+    struct tern_dptr lse;     /* f32 (B, H, Tq): log of the sum of exponentials; may be null forward */
+    struct tern_dptr dout;    /* backward only; strides of out */
+    struct tern_dptr dq, dk, dv;
+    int64_t b, tq, tkv, h, kv_heads, d;
+    int64_t q_row, q_batch, kv_row, kv_batch, out_row, out_batch;
+    int64_t window;
+    float scale;
+    enum tern_dtype dtype;
+};
+
+/* Rotary positions in place, Hugging Face's half split: for i < D/2, with c = cos[p][i], s = sin[p][i],
+ * (x[i], x[i+D/2]) -> (x[i] c - x[i+D/2] s, x[i+D/2] c + x[i] s); p = first_position + row % T.
+ * backward: s negated. */
+struct tern_rope_args {
+    struct tern_dptr x;        /* dtype (N, heads, D), row stride x_row */
+    struct tern_dptr cos, sin; /* f32 (P, D/2) */
+    int64_t n, t, heads, d, x_row;
+    int64_t first_position;
+    bool backward;
+    enum tern_dtype dtype;
+};
+
+enum tern_act { TERN_ACT_GELU_TANH, TERN_ACT_SILU };
+
+/* y = act(x); backward: dx = dy * act'(x), dx may be dy. n elements. */
+struct tern_act_args {
+    struct tern_dptr x, y, dy, dx;
+    int64_t n;
+    enum tern_act act;
+    enum tern_dtype dtype;
+};
+
+/* Gated MLP: gate_up (N, 2F) = [gate | up]; out (N, F) = act(gate) * up. Backward: dgate_up from dout and gate_up. */
+struct tern_glu_args {
+    struct tern_dptr gate_up, out;
+    struct tern_dptr dout, dgate_up;
+    int64_t n, f;
+    enum tern_act act;
+    enum tern_dtype dtype;
+};
+
+/* y = a + b, n elements, y may be a or b. The lane tree and gradient sums use it with f32. */
+struct tern_add_args {
+    struct tern_dptr a, b, y;
+    int64_t n;
+    enum tern_dtype dtype;
+};
+
+/* Softmax cross-entropy of rows of logits (R, V), row stride ld: nll[r] = lse - logits[r][target]; targets outside
+ * [0, V) (use -1) count nothing: nll 0. backward: logits become softmax - one_hot (zero for ignored rows), unscaled. */
+struct tern_cross_entropy_args {
+    struct tern_dptr logits;  /* f32 (R, V) */
+    struct tern_dptr targets; /* i32 (R) */
+    struct tern_dptr nll;     /* f32 (R) */
+    int64_t rows, v, ld;
+    bool backward;
+};
+
+/* One AdamW step (Loshchilov and Hutter 2019, decoupled decay) on n elements, all f32:
+ * g = grad * grad_scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
+ * w -= lr * ((m / bias1) / (sqrt(v / bias2) + eps) + weight_decay * w); copy = w in copy_dtype (null: none). */
+struct tern_adamw_args {
+    struct tern_dptr weight, grad, exp_avg, exp_avg_sq;
+    struct tern_dptr copy;
+    enum tern_dtype copy_dtype;
+    int64_t n;
+    float lr, beta1, beta2, eps, weight_decay;
+    float bias1, bias2; /* 1 - beta^step */
+    float grad_scale;
+};
+
+/* sums[i] = sum of x[j]^2 in double for j in [starts[i], starts[i+1]). */
+struct tern_sumsq_args {
+    struct tern_dptr x;      /* f32 */
+    struct tern_dptr starts; /* i64 (blocks + 1), ascending */
+    struct tern_dptr sums;   /* f64 (blocks) */
+    int64_t blocks;
+};
+
+/* dst = src converted; n elements; f32 <-> bf16 or a plain copy. */
+struct tern_cast_args {
+    struct tern_dptr src, dst;
+    int64_t n;
+    enum tern_dtype src_dtype, dst_dtype;
+};
+
+/* The largest shapes an open device will be asked for: its workspace is taken once from them. */
+struct tern_op_limits {
+    int64_t rows;     /* N: tokens of a micro-batch, or rows of any gemm */
+    int64_t sequence; /* T */
+    int64_t width;    /* the widest of C, F, H*D, ... in a norm, bias or gemm row */
+    int64_t heads, kv_heads, head_width;
+    int64_t batch;
+    int64_t vocab;
+};
+
+struct tern_ops {
+    const struct tern_device_table *device;
+    /* Takes the workspace; *bytes_out says how much. May be called again with larger limits, never inside a step. */
+    tern_status (*prepare)(struct tern_device *, const struct tern_op_limits *, size_t *bytes_out);
+    tern_status (*embed_fwd)(struct tern_device *, const struct tern_embed_fwd_args *);
+    tern_status (*embed_bwd)(struct tern_device *, const struct tern_embed_bwd_args *);
+    tern_status (*norm_fwd)(struct tern_device *, const struct tern_norm_fwd_args *);
+    tern_status (*norm_bwd)(struct tern_device *, const struct tern_norm_bwd_args *);
+    tern_status (*gemm)(struct tern_device *, const struct tern_gemm_args *);
+    tern_status (*bias_bwd)(struct tern_device *, const struct tern_bias_bwd_args *);
+    tern_status (*attention_fwd)(struct tern_device *, const struct tern_attention_args *);
+    tern_status (*attention_bwd)(struct tern_device *, const struct tern_attention_args *);
+    tern_status (*rope)(struct tern_device *, const struct tern_rope_args *);
+    tern_status (*act_fwd)(struct tern_device *, const struct tern_act_args *);
+    tern_status (*act_bwd)(struct tern_device *, const struct tern_act_args *);
+    tern_status (*glu_fwd)(struct tern_device *, const struct tern_glu_args *);
+    tern_status (*glu_bwd)(struct tern_device *, const struct tern_glu_args *);
+    tern_status (*add)(struct tern_device *, const struct tern_add_args *);
+    tern_status (*cross_entropy)(struct tern_device *, const struct tern_cross_entropy_args *);
+    tern_status (*adamw)(struct tern_device *, const struct tern_adamw_args *);
+    tern_status (*sumsq)(struct tern_device *, const struct tern_sumsq_args *);
+    tern_status (*cast)(struct tern_device *, const struct tern_cast_args *);
+};
+
+/* Every backend's device starts with this. */
+struct tern_device {
+    const struct tern_ops *ops;
+};
+
+/* Checked wrappers, one an op: verify pointers, ranges and combinations, then call the backend. */
+TERN_MUST_CHECK tern_status tern_op_embed_fwd(struct tern_device *, const struct tern_embed_fwd_args *);
+TERN_MUST_CHECK tern_status tern_op_embed_bwd(struct tern_device *, const struct tern_embed_bwd_args *);
+TERN_MUST_CHECK tern_status tern_op_norm_fwd(struct tern_device *, const struct tern_norm_fwd_args *);
+TERN_MUST_CHECK tern_status tern_op_norm_bwd(struct tern_device *, const struct tern_norm_bwd_args *);
+TERN_MUST_CHECK tern_status tern_op_gemm(struct tern_device *, const struct tern_gemm_args *);
+TERN_MUST_CHECK tern_status tern_op_bias_bwd(struct tern_device *, const struct tern_bias_bwd_args *);
+TERN_MUST_CHECK tern_status tern_op_attention_fwd(struct tern_device *, const struct tern_attention_args *);
+TERN_MUST_CHECK tern_status tern_op_attention_bwd(struct tern_device *, const struct tern_attention_args *);
+TERN_MUST_CHECK tern_status tern_op_rope(struct tern_device *, const struct tern_rope_args *);
+TERN_MUST_CHECK tern_status tern_op_act_fwd(struct tern_device *, const struct tern_act_args *);
+TERN_MUST_CHECK tern_status tern_op_act_bwd(struct tern_device *, const struct tern_act_args *);
+TERN_MUST_CHECK tern_status tern_op_glu_fwd(struct tern_device *, const struct tern_glu_args *);
+TERN_MUST_CHECK tern_status tern_op_glu_bwd(struct tern_device *, const struct tern_glu_args *);
+TERN_MUST_CHECK tern_status tern_op_add(struct tern_device *, const struct tern_add_args *);
+TERN_MUST_CHECK tern_status tern_op_cross_entropy(struct tern_device *, const struct tern_cross_entropy_args *);
+TERN_MUST_CHECK tern_status tern_op_adamw(struct tern_device *, const struct tern_adamw_args *);
+TERN_MUST_CHECK tern_status tern_op_sumsq(struct tern_device *, const struct tern_sumsq_args *);
+TERN_MUST_CHECK tern_status tern_op_cast(struct tern_device *, const struct tern_cast_args *);
+TERN_MUST_CHECK tern_status tern_device_prepare(struct tern_device *, const struct tern_op_limits *, size_t *bytes_out);
+
+/* Time per op since the last reset, for --profile. Off by default; costs nothing when off. */
+struct tern_op_profile {
+    const char *name;
+    int64_t calls;
+    double seconds, flops, bytes;
+};
+enum { TERN_OP_COUNT = 18 };
+void tern_op_profile_enable(bool on);
+void tern_op_profile_read(struct tern_op_profile out[TERN_OP_COUNT]);
+
+#endif

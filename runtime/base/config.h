@@ -1,0 +1,92 @@
+/* config.h - YAML files read by a schema: one row a key. Unknown keys, wrong types and values out of range are all
+ * reported together, each with file, line, column, what was found and what is expected. */
+#ifndef TERN_RUNTIME_BASE_CONFIG_H
+#define TERN_RUNTIME_BASE_CONFIG_H
+
+#include "runtime/base/status.h"
+#include "runtime/base/text.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum tern_config_type {
+    TERN_CONFIG_I64,
+    TERN_CONFIG_F64,
+    TERN_CONFIG_F32,
+    TERN_CONFIG_BOOL,
+    TERN_CONFIG_ENUM,    /* int field; choices lists the words in enum order */
+    TERN_CONFIG_STRING,  /* char *, tern_alloc'd, NULL when null */
+    TERN_CONFIG_CHARS,   /* char[size] */
+    TERN_CONFIG_STRINGS, /* struct tern_config_strings */
+    TERN_CONFIG_DOUBLES, /* struct tern_config_doubles */
+    TERN_CONFIG_CUSTOM,  /* parse and print functions of the row */
+};
+
+struct tern_config_strings {
+    char **items; /* tern_alloc'd, each too */
+    int count;
+};
+
+struct tern_config_doubles {
+    double *items;
+    int count;
+};
+
+struct tern_config_row {
+    const char *section; /* "train" */
+    const char *key;     /* "steps" */
+    enum tern_config_type type;
+    size_t offset;             /* of the field in the target struct */
+    size_t size;               /* CHARS: of the array */
+    double min, max;           /* numbers; both 0: no limit */
+    const char *const *choices; /* ENUM: NULL-terminated */
+    const char *default_text;  /* YAML scalar or flow sequence, parsed like a value; NULL: left zero */
+    const char *unit;          /* "" if none */
+    const char *help;          /* one line */
+    /* CUSTOM: text to field and back; the error is a sentence without the place. */
+    tern_status (*parse)(const char *text, void *target);
+    tern_status (*print)(const void *target, struct tern_text *out);
+};
+
+struct tern_config_schema {
+    const struct tern_config_row *rows;
+    int row_count;
+};
+
+/* Where each row's value came from, for messages about combinations; line 0: default or override. */
+struct tern_config_place {
+    bool is_set;
+    int line, column;
+    const char *override; /* the --set argument, or NULL */
+};
+
+enum { TERN_CONFIG_ROWS_MAX = 128 };
+
+struct tern_config_source {
+    const char *name; /* file, for messages */
+    struct tern_config_place places[TERN_CONFIG_ROWS_MAX];
+    struct tern_text problems; /* one a line; empty: none */
+    int problem_count;
+};
+
+/* Parses text into target (a struct whose fields the rows describe), defaults first, then file, then overrides.
+ * Problems are collected in source; TERN_ERR_CONFIG with all of them in the sentence when there are any. Call
+ * tern_config_fini on target and source in either case. */
+TERN_MUST_CHECK tern_status tern_config_parse(const struct tern_config_schema *schema, const char *name, const char *text,
+                                              size_t bytes, const char *const *overrides, int override_count,
+                                              void *target, struct tern_config_source *source);
+/* Adds a problem about a key (for checks of combinations): "FILE:LINE:COL: section.key: SENTENCE". */
+void tern_config_problem(const struct tern_config_schema *schema, struct tern_config_source *source, const char *section,
+                         const char *key, const char *format, ...) TERN_PRINTF(5, 6);
+/* TERN_OK, or TERN_ERR_CONFIG with all problems in the sentence. */
+TERN_MUST_CHECK tern_status tern_config_finish(struct tern_config_source *source);
+bool tern_config_is_set(const struct tern_config_schema *schema, const struct tern_config_source *source,
+                        const char *section, const char *key);
+TERN_MUST_CHECK tern_status tern_config_write(const struct tern_config_schema *schema, const void *target, struct tern_text *out);
+/* The table for --help-config: key, type, default, range, unit, help. */
+TERN_MUST_CHECK tern_status tern_config_help(const struct tern_config_schema *schema, struct tern_text *out);
+void tern_config_fini(const struct tern_config_schema *schema, void *target);
+void tern_config_source_fini(struct tern_config_source *source);
+
+#endif
