@@ -7,9 +7,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum tern_family { TERN_FAMILY_GPT2, TERN_FAMILY_LLAMA, TERN_FAMILY_COUNT };
-enum tern_recompute { TERN_RECOMPUTE_NONE, TERN_RECOMPUTE_ATTENTION, TERN_RECOMPUTE_BLOCK };
-enum tern_rope_scaling { TERN_ROPE_PLAIN, TERN_ROPE_LLAMA3 };
+enum tern_family {
+    TERN_FAMILY_GPT2,
+    TERN_FAMILY_LLAMA,
+    TERN_FAMILY_COUNT
+};
+enum tern_recompute {
+    TERN_RECOMPUTE_NONE,
+    TERN_RECOMPUTE_ATTENTION,
+    TERN_RECOMPUTE_BLOCK
+};
+enum tern_rope_scaling {
+    TERN_ROPE_PLAIN,
+    TERN_ROPE_LLAMA3
+};
 
 struct tern_model_config {
     enum tern_family family;
