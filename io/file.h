@@ -3,30 +3,39 @@
 #ifndef TERN_IO_FILE_H
 #define TERN_IO_FILE_H
 
+#include "runtime/base/fault.h"
 #include "runtime/base/status.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum { TERN_PATH_BYTES = 4096 };
+enum {
+    TERN_PATH_BYTES = 4096
+};
 
 /* Joins with one '/'; TERN_ERR_ARGUMENT if it does not fit. */
-TERN_MUST_CHECK tern_status tern_path_join(char out[TERN_PATH_BYTES], const char *folder, const char *name);
+TERN_MUST_CHECK tern_status tern_path_join(char out[TERN_PATH_BYTES],
+                                           const char *folder,
+                                           const char *name);
 bool tern_file_exists(const char *path);
 bool tern_file_is_folder(const char *path);
 TERN_MUST_CHECK tern_status tern_file_size(const char *path, int64_t *bytes_out);
 /* mkdir -p */
 TERN_MUST_CHECK tern_status tern_file_make_folder(const char *path);
 /* Whole file into a tern_alloc'd, NUL-terminated block (free with tern_free). Refuses above max_bytes. */
-TERN_MUST_CHECK tern_status tern_file_read(const char *path, int64_t max_bytes, char **data_out, size_t *bytes_out);
+TERN_MUST_CHECK tern_status tern_file_read(const char *path,
+                                           int64_t max_bytes,
+                                           char **data_out,
+                                           size_t *bytes_out);
 /* path.tmp, write, fsync, rename, fsync of the folder: afterwards path has exactly these bytes or the old ones. */
 TERN_MUST_CHECK tern_status tern_file_replace(const char *path, const void *data, size_t bytes);
 /* Appends with one write call (log lines). The file is created if need be. */
 TERN_MUST_CHECK tern_status tern_file_append(const char *path, const void *data, size_t bytes);
 TERN_MUST_CHECK tern_status tern_file_remove(const char *path); /* a missing file is fine */
 TERN_MUST_CHECK tern_status tern_file_remove_tree(const char *path);
-TERN_MUST_CHECK tern_status tern_file_rename(const char *from, const char *to); /* and fsync of the folder */
+TERN_MUST_CHECK tern_status tern_file_rename(const char *from,
+                                             const char *to); /* and fsync of the folder */
 TERN_MUST_CHECK tern_status tern_file_sync_folder(const char *path);
 
 /* A read-only mapping of a whole file. */
@@ -49,5 +58,8 @@ void tern_lock_drop(struct tern_lock *lock);
 TERN_MUST_CHECK tern_status tern_file_list(const char *folder, char ***names_out, int *count_out);
 /* Paths matching a shell pattern, sorted; at least one or TERN_ERR_NOT_FOUND. Freed by one tern_free. */
 TERN_MUST_CHECK tern_status tern_file_glob(const char *pattern, char ***paths_out, int *count_out);
+
+/* Passes a fault point: 0, or the errno that the caller is to fail with (short counts as EIO). */
+int tern_file_fault(enum tern_fault_point point);
 
 #endif

@@ -141,6 +141,7 @@ static tern_status parse_rule(char *text)
     struct rule *rule = &g_rules[g_rule_count];
     long rank = -1;
     rule->pass = 1;
+    atomic_store(&rule->count, 0); /* a test arms more than once */
     TERN_RETURN_IF_ERR(parse_suffix(text, '#', &rank));
     TERN_RETURN_IF_ERR(parse_suffix(text, '@', &rule->pass));
     rule->rank = (int)rank;
