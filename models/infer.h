@@ -1,0 +1,32 @@
+/* infer.h - the forward pass with a key/value cache: one sequence, any number of new tokens at a time. */
+#ifndef TERN_MODELS_INFER_H
+#define TERN_MODELS_INFER_H
+
+#include "models/transformer.h"
+
+struct tern_infer;
+
+struct tern_infer_options {
+    int64_t positions; /* longest sequence: the cache's size, <= context */
+    int64_t chunk;     /* most new tokens in one call */
+};
+
+size_t tern_infer_bytes(const struct tern_model *model, const struct tern_infer_options *options);
+TERN_MUST_CHECK tern_status tern_infer_create(const struct tern_model *model,
+                                              struct tern_device *device,
+                                              struct tern_dptr weights,
+                                              const struct tern_infer_options *options,
+                                              struct tern_infer **out);
+void tern_infer_destroy(struct tern_infer *infer);
+/* Appends n tokens (1 <= n <= chunk) to the sequence. logits_out, f32 host memory, receives (V) for the last token, or
+ * (n, V) when all_rows; NULL: none. */
+TERN_MUST_CHECK tern_status tern_infer_append(struct tern_infer *infer,
+                                              const int32_t *ids,
+                                              int64_t n,
+                                              bool all_rows,
+                                              float *logits_out);
+int64_t tern_infer_position(const struct tern_infer *infer);
+/* Forgets tokens from `position` on. */
+void tern_infer_rewind(struct tern_infer *infer, int64_t position);
+
+#endif

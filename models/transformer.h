@@ -1,0 +1,93 @@
+/* transformer.h - one transformer for all families: where each weight lies, and the training pass.
+ *
+ * Weights and gradients are flat blocks laid out by params.h: weights in the model's dtype, gradients f32.
+ * Shapes: B batch, T sequence, N = B*T, C width, H heads, K kv heads, D head width, F feed-forward, V vocabulary. */
+#ifndef TERN_MODELS_TRANSFORMER_H
+#define TERN_MODELS_TRANSFORMER_H
+
+#include "models/params.h"
+
+/* y (N, out) = x (N, in) W + b. Offsets into the flat block; bias -1: none. */
+struct tern_linear {
+    int64_t weight, bias;
+    int64_t in, out;
+    bool is_out_in; /* stored (out, in) as Llama does, else (in, out) as GPT-2 does */
+};
+
+struct tern_layer_map {
+    int64_t norm1_weight, norm1_bias, norm2_weight, norm2_bias; /* bias -1: none */
+    struct tern_linear qkv, out, up, down;
+    int bucket;
+};
+
+struct tern_model {
+    struct tern_model_config config;
+    struct tern_params params;
+    enum tern_dtype dtype; /* of weights and activations */
+    struct tern_layer_map *layers;
+    int64_t token_embedding, position_embedding; /* position -1: rotary */
+    int64_t final_norm_weight, final_norm_bias;
+    int64_t head; /* (V, C); the token embedding when tied */
+    int first_bucket, last_bucket;
+};
+
+/* Owns its tables: fini. The config must have passed tern_model_config_check. */
+TERN_MUST_CHECK tern_status tern_model_init(struct tern_model *model,
+                                            const struct tern_model_config *config,
+                                            enum tern_dtype dtype);
+void tern_model_fini(struct tern_model *model);
+/* 6 N_matmul + attention (causal, forward + backward = 6 H D T per token and layer): FLOPs to train on one token. */
+double tern_model_train_flops_per_token(const struct tern_model *model, int64_t sequence);
+
+/* Bytes of rotary tables for `positions`, and their values: cos and sin, f32 (positions, D/2), host memory. */
+void tern_rope_tables(const struct tern_model_config *config,
+                      int64_t positions,
+                      float *cos_out,
+                      float *sin_out);
+
+struct tern_pass_options {
+    int64_t batch, sequence;
+    enum tern_recompute recompute;
+    bool backward; /* false: evaluation only, no activations are kept */
+};
+
+/* Called when all gradients of a bucket are complete: buckets come last to first. */
+typedef tern_status (*tern_bucket_ready)(void *context, int bucket);
+
+struct tern_pass; /* the activations of one micro-batch */
+
+/* Device memory that create will take; pure. */
+size_t tern_pass_bytes(const struct tern_model *model, const struct tern_pass_options *options);
+/* The op limits this pass needs (for tern_device_prepare). */
+struct tern_op_limits tern_pass_limits(const struct tern_model *model,
+                                       const struct tern_pass_options *options);
+TERN_MUST_CHECK tern_status tern_pass_create(const struct tern_model *model,
+                                             struct tern_device *device,
+                                             const struct tern_pass_options *options,
+                                             struct tern_pass **out);
+void tern_pass_destroy(struct tern_pass *pass);
+/* nll (B, T) f32 of targets given ids; both i32 (B, T). rows <= batch sequences are used. */
+TERN_MUST_CHECK tern_status tern_pass_eval(struct tern_pass *pass,
+                                           struct tern_dptr weights,
+                                           struct tern_dptr ids,
+                                           struct tern_dptr targets,
+                                           struct tern_dptr nll);
+/* As eval, and gradients of the *sum* of nll over target tokens into grads (flat, f32): overwritten, or added to when
+ * accumulate. ready may be NULL. */
+TERN_MUST_CHECK tern_status tern_pass_train(struct tern_pass *pass,
+                                            struct tern_dptr weights,
+                                            struct tern_dptr grads,
+                                            struct tern_dptr ids,
+                                            struct tern_dptr targets,
+                                            struct tern_dptr nll,
+                                            bool accumulate,
+                                            tern_bucket_ready ready,
+                                            void *ready_context);
+/* Logits f32 (N, V) of the last forward, host memory: for tests and scoring. Recomputed from the final norm. */
+TERN_MUST_CHECK tern_status tern_pass_logits(struct tern_pass *pass,
+                                             struct tern_dptr weights,
+                                             int64_t first_row,
+                                             int64_t rows,
+                                             float *logits_out);
+
+#endif
