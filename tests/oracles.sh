@@ -1,0 +1,66 @@
+#!/bin/bash
+# oracles.sh - the tests whose judge is a large Python package: golden files against PyTorch, our tokenizer against
+# `tokenizers`, our checkpoints against h5py. Needs PyPI once, to fill tests/.venv; no answer from it is a failure.
+#
+#   tests/oracles.sh [BUILD_FOLDER]     BUILD_FOLDER holds bin/tern (default: build/default)
+#
+# Each tests/oracles/NAME_oracle.py is run as `NAME_oracle.py TERN_BINARY EMPTY_FOLDER` and judged by its status.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=${1:-$root/build/default}
+build=$(cd "$build" 2>/dev/null && pwd) || { echo "oracles.sh: no folder '$1'; build first" >&2; exit 2; }
+venv=$root/tests/.venv
+requirements=$root/tests/oracles/requirements.txt
+stamp=$venv/.complete
+
+if [ ! -x "$build/bin/tern" ]; then
+    echo "oracles.sh: $build/bin/tern is missing; build first: cmake --preset default && cmake --build --preset default" >&2
+    exit 2
+fi
+
+# The stamp holds the list that was installed and is written last: a half-filled or outdated environment is made anew.
+if ! cmp -s "$requirements" "$stamp" || ! "$venv/bin/python" -c '' 2>/dev/null; then
+    echo "oracles: filling $venv from PyPI (PyTorch is large: some minutes, once)"
+    rm -rf "$venv"
+    python3 -m venv "$venv"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 5 -r "$requirements"
+    cp "$requirements" "$stamp.new"
+    mv "$stamp.new" "$stamp"
+fi
+
+export CUDA_VISIBLE_DEVICES='' HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export PYTHONDONTWRITEBYTECODE=1
+python=$venv/bin/python
+failed=()
+count=0
+
+oracle() {
+    local name=$1 start=$SECONDS
+    shift
+    count=$((count + 1))
+    echo "oracle $name"
+    if "$@" </dev/null; then
+        echo "oracle $name: passed ($((SECONDS - start)) s)"
+    else
+        echo "oracle $name: FAILED with status $? ($((SECONDS - start)) s)"
+        failed+=("$name")
+    fi
+}
+
+# Golden numbers are made afresh and compared by value: another CPU adds in another order.
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+oracle golden "$python" "$root/tests/oracles/make_golden.py" --compare "$root/tests/golden"
+for script in "$root"/tests/oracles/*_oracle.py; do
+    [ -e "$script" ] || continue
+    name=$(basename "$script" _oracle.py)
+    mkdir "$scratch/$name"
+    oracle "$name" "$python" "$script" "$build/bin/tern" "$scratch/$name"
+done
+
+if [ ${#failed[@]} -ne 0 ]; then
+    echo "oracles: ${#failed[@]} of $count failed: ${failed[*]}" >&2
+    exit 1
+fi
+echo "oracles: $count passed"
