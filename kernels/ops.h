@@ -8,7 +8,11 @@
  * Promises of every backend: a result never depends on the thread count; sums have a fixed order for a given
  * shape; an op does not allocate. `ref` is the definition, with double accumulators.
  *
- * Callers go through the checked wrappers below (tern_op_*), which verify the arguments once for all backends. */
+ * Operands that are written must not overlap any other, unless the comment of the struct says "may be"; then they are
+ * the same address. Rows of one buffer side by side (equal strides, disjoint columns) do not overlap.
+ *
+ * Callers go through the checked wrappers below (tern_op_*), which verify the arguments once for all backends. A call
+ * with no elements (n, rows, b or blocks 0) is done at once. */
 #ifndef TERN_KERNELS_OPS_H
 #define TERN_KERNELS_OPS_H
 
@@ -99,6 +103,8 @@ struct tern_bias_bwd_args {
     enum tern_dtype dtype;
 };
 
+enum { TERN_HEAD_WIDTH_MAX = 512 };
+
 /* Causal attention, grouped queries: query head h reads key/value head h / (H/K). Query t of Tq has position
  * Tkv - Tq + t and sees keys [max(0, position - window + 1), position]; window 0: all before. Memory is linear in T:
  * only lse is kept. Heads lie side by side in a row; a tensor has a row stride (between tokens) and a batch stride.
@@ -156,13 +162,15 @@ struct tern_add_args {
 };
 
 /* Softmax cross-entropy of rows of logits (R, V), row stride ld: nll[r] = lse - logits[r][target]; targets outside
- * [0, V) (use -1) count nothing: nll 0. backward: logits become softmax - one_hot (zero for ignored rows), unscaled. */
+ * [0, V) (use -1) count nothing: nll 0. backward: logits become softmax - one_hot (zero for ignored rows), unscaled;
+ * nll is written then too. */
 struct tern_cross_entropy_args {
     struct tern_dptr logits;  /* f32 (R, V) */
     struct tern_dptr targets; /* i32 (R) */
     struct tern_dptr nll;     /* f32 (R) */
     int64_t rows, v, ld;
     bool backward;
+    enum tern_dtype dtype; /* of logits and nll: f32, which is 0 */
 };
 
 /* One AdamW step (Loshchilov and Hutter 2019, decoupled decay) on n elements, all f32:
@@ -225,6 +233,9 @@ struct tern_ops {
     tern_status (*adamw)(struct tern_device *, const struct tern_adamw_args *);
     tern_status (*sumsq)(struct tern_device *, const struct tern_sumsq_args *);
     tern_status (*cast)(struct tern_device *, const struct tern_cast_args *);
+    /* TERN_F64 may stand for every floating dtype of a call, side data (mean, lse, cos, gradients) included. Only
+     * ref has it: finite differences in double need it. */
+    bool has_f64;
 };
 
 /* Every backend's device starts with this. */
@@ -253,13 +264,38 @@ TERN_MUST_CHECK tern_status tern_op_sumsq(struct tern_device *, const struct ter
 TERN_MUST_CHECK tern_status tern_op_cast(struct tern_device *, const struct tern_cast_args *);
 TERN_MUST_CHECK tern_status tern_device_prepare(struct tern_device *, const struct tern_op_limits *, size_t *bytes_out);
 
-/* Time per op since the last reset, for --profile. Off by default; costs nothing when off. */
+/* One entry an op, in the order of struct tern_ops. */
+enum tern_op {
+    TERN_OP_EMBED_FWD,
+    TERN_OP_EMBED_BWD,
+    TERN_OP_NORM_FWD,
+    TERN_OP_NORM_BWD,
+    TERN_OP_GEMM,
+    TERN_OP_BIAS_BWD,
+    TERN_OP_ATTENTION_FWD,
+    TERN_OP_ATTENTION_BWD,
+    TERN_OP_ROPE,
+    TERN_OP_ACT_FWD,
+    TERN_OP_ACT_BWD,
+    TERN_OP_GLU_FWD,
+    TERN_OP_GLU_BWD,
+    TERN_OP_ADD,
+    TERN_OP_CROSS_ENTROPY,
+    TERN_OP_ADAMW,
+    TERN_OP_SUMSQ,
+    TERN_OP_CAST,
+    TERN_OP_COUNT
+};
+const char *tern_op_name(enum tern_op op); /* "embed_fwd", ... */
+
+/* Time per op since profiling was last switched on, for --profile. Off by default; off costs one branch. While it is
+ * on, every op is followed by a sync of its device, so that the time is the op's own. */
 struct tern_op_profile {
     const char *name;
     int64_t calls;
     double seconds, flops, bytes;
 };
-enum { TERN_OP_COUNT = 18 };
+/* Switching on starts from zero; switching off keeps what was counted. */
 void tern_op_profile_enable(bool on);
 void tern_op_profile_read(struct tern_op_profile out[TERN_OP_COUNT]);
 

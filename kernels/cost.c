@@ -1,0 +1,181 @@
+/* cost.c - bytes and FLOPs of each op. */
+#include "kernels/cost.h"
+
+/* One transcendental function, in additions and multiplications. */
+static const double FUNCTION_FLOPS = 10;
+
+static double size_of(enum tern_dtype dtype)
+{
+    return (double)tern_dtype_bytes(dtype);
+}
+
+/* Bytes of an element of side data that goes with `dtype`. */
+static double side_of(enum tern_dtype dtype)
+{
+    return dtype == TERN_F64 ? 8.0 : 4.0;
+}
+
+struct tern_cost tern_cost_embed_fwd(const struct tern_embed_fwd_args *args)
+{
+    double cells = (double)args->n * (double)args->c, e = size_of(args->dtype);
+    bool positions = !tern_dptr_is_null(args->wpe);
+    double wpe = positions ? (double)args->t * (double)args->c * e : 0;
+    return (struct tern_cost){positions ? cells : 0, 2 * cells * e + wpe + 4.0 * (double)args->n};
+}
+
+struct tern_cost tern_cost_embed_bwd(const struct tern_embed_bwd_args *args)
+{
+    double cells = (double)args->n * (double)args->c, side = side_of(args->dtype);
+    bool positions = !tern_dptr_is_null(args->dwpe);
+    double wpe = positions ? 2 * (double)args->t * (double)args->c * side : 0;
+    double bytes = cells * (size_of(args->dtype) + 2 * side) + wpe + 4.0 * (double)args->n;
+    return (struct tern_cost){positions ? 2 * cells : cells, bytes};
+}
+
+struct tern_cost tern_cost_norm_fwd(const struct tern_norm_fwd_args *args)
+{
+    double cells = (double)args->n * (double)args->c, e = size_of(args->dtype);
+    bool residual = !tern_dptr_is_null(args->residual);
+    double stats = tern_dptr_is_null(args->rstd) ? 0 : 2 * side_of(args->dtype) * (double)args->n;
+    double flops = cells * (args->kind == TERN_NORM_LAYER ? 8 : 4) + (residual ? cells : 0);
+    return (struct tern_cost){flops,
+                              cells * e * (residual ? 4 : 2) + stats + 2 * (double)args->c * e};
+}
+
+struct tern_cost tern_cost_norm_bwd(const struct tern_norm_bwd_args *args)
+{
+    double cells = (double)args->n * (double)args->c, e = size_of(args->dtype);
+    bool residual = !tern_dptr_is_null(args->dresidual);
+    double side = side_of(args->dtype);
+    double bytes = cells * e * (residual ? 4 : 3) + 2 * side * (double)args->n +
+                   (double)args->c * (e + 2 * side * (args->accumulate ? 2 : 1));
+    return (struct tern_cost){cells * 14, bytes};
+}
+
+struct tern_cost tern_cost_gemm(const struct tern_gemm_args *args)
+{
+    double m = (double)args->m, n = (double)args->n, k = (double)args->k;
+    double d = m * n * size_of(args->d_dtype);
+    double bytes = m * k * size_of(args->a_dtype) + k * n * size_of(args->b_dtype) + d;
+    double flops = 2 * m * n * k;
+    if (args->accumulate) {
+        bytes += d;
+    }
+    if (args->epilogue != TERN_EPILOGUE_NONE) {
+        flops += m * n;
+        bytes += n * size_of(args->bias_dtype);
+    }
+    if (args->epilogue == TERN_EPILOGUE_BIAS_GELU) {
+        flops += m * n * (FUNCTION_FLOPS + 7);
+        bytes += d;
+    }
+    return (struct tern_cost){flops, bytes};
+}
+
+struct tern_cost tern_cost_bias_bwd(const struct tern_bias_bwd_args *args)
+{
+    double cells = (double)args->rows * (double)args->n;
+    double side = side_of(args->dtype) * (double)args->n * (args->accumulate ? 2 : 1);
+    return (struct tern_cost){cells, cells * size_of(args->dtype) + side};
+}
+
+double tern_cost_attention_pairs(int64_t tq, int64_t tkv, int64_t window)
+{
+    double first = (double)(tkv - tq + 1), last = (double)tkv, count = (double)tq;
+    double all = count * (first + last) / 2;
+    if (window <= 0 || (double)window >= last) {
+        return all;
+    }
+    /* Queries that see fewer than `window` keys see as many as their position + 1. */
+    double w = (double)window;
+    double below = w > first ? w - first : 0;
+    return below * (first + w - 1) / 2 + (count - below) * w;
+}
+
+struct tern_cost tern_cost_attention_fwd(const struct tern_attention_args *args)
+{
+    double pairs = tern_cost_attention_pairs(args->tq, args->tkv, args->window) * (double)args->b *
+                   (double)args->h;
+    double e = size_of(args->dtype), d = (double)args->d, b = (double)args->b;
+    double bytes = 2 * b * (double)args->tq * (double)args->h * d * e +
+                   2 * b * (double)args->tkv * (double)args->kv_heads * d * e;
+    return (struct tern_cost){pairs * (4 * d + FUNCTION_FLOPS + 3), bytes};
+}
+
+struct tern_cost tern_cost_attention_bwd(const struct tern_attention_args *args)
+{
+    double pairs = tern_cost_attention_pairs(args->tq, args->tkv, args->window) * (double)args->b *
+                   (double)args->h;
+    double e = size_of(args->dtype), d = (double)args->d, b = (double)args->b;
+    double bytes = 4 * b * (double)args->tq * (double)args->h * d * e +
+                   4 * b * (double)args->tkv * (double)args->kv_heads * d * e;
+    return (struct tern_cost){pairs * (10 * d + FUNCTION_FLOPS + 4), bytes};
+}
+
+struct tern_cost tern_cost_rope(const struct tern_rope_args *args)
+{
+    double cells = (double)args->n * (double)args->heads * (double)args->d;
+    double table = (double)args->t * (double)args->d * side_of(args->dtype);
+    return (struct tern_cost){3 * cells, 2 * cells * size_of(args->dtype) + table};
+}
+
+static double act_flops(enum tern_act act)
+{
+    return act == TERN_ACT_GELU_TANH ? FUNCTION_FLOPS + 7 : FUNCTION_FLOPS + 2;
+}
+
+struct tern_cost tern_cost_act_fwd(const struct tern_act_args *args)
+{
+    double n = (double)args->n;
+    return (struct tern_cost){n * act_flops(args->act), 2 * n * size_of(args->dtype)};
+}
+
+struct tern_cost tern_cost_act_bwd(const struct tern_act_args *args)
+{
+    double n = (double)args->n;
+    return (struct tern_cost){n * (act_flops(args->act) + 6), 3 * n * size_of(args->dtype)};
+}
+
+struct tern_cost tern_cost_glu_fwd(const struct tern_glu_args *args)
+{
+    double cells = (double)args->n * (double)args->f;
+    return (struct tern_cost){cells * (act_flops(args->act) + 1), 3 * cells * size_of(args->dtype)};
+}
+
+struct tern_cost tern_cost_glu_bwd(const struct tern_glu_args *args)
+{
+    double cells = (double)args->n * (double)args->f;
+    return (struct tern_cost){cells * (act_flops(args->act) + 8), 5 * cells * size_of(args->dtype)};
+}
+
+struct tern_cost tern_cost_add(const struct tern_add_args *args)
+{
+    return (struct tern_cost){(double)args->n, 3 * (double)args->n * size_of(args->dtype)};
+}
+
+struct tern_cost tern_cost_cross_entropy(const struct tern_cross_entropy_args *args)
+{
+    double cells = (double)args->rows * (double)args->v, e = side_of(args->dtype);
+    double flops = cells * (FUNCTION_FLOPS + 3 + (args->backward ? 2 : 0));
+    return (struct tern_cost){flops,
+                              cells * e * (args->backward ? 2 : 1) + (double)args->rows * (4 + e)};
+}
+
+struct tern_cost tern_cost_adamw(const struct tern_adamw_args *args)
+{
+    double n = (double)args->n;
+    double copy = tern_dptr_is_null(args->copy) ? 0 : n * size_of(args->copy_dtype);
+    return (struct tern_cost){n * 18, n * 7 * 4 + copy};
+}
+
+struct tern_cost tern_cost_sumsq(const struct tern_sumsq_args *args, int64_t elements)
+{
+    double n = (double)elements;
+    return (struct tern_cost){2 * n, 4 * n + 16 * (double)args->blocks};
+}
+
+struct tern_cost tern_cost_cast(const struct tern_cast_args *args)
+{
+    return (struct tern_cost){0, (double)args->n *
+                                     (size_of(args->src_dtype) + size_of(args->dst_dtype))};
+}

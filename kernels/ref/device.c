@@ -1,0 +1,138 @@
+/* device.c - the reference backend's device: host memory, nothing asynchronous, the table of its ops. */
+#include "kernels/ref/ref.h"
+#include "runtime/base/mem.h"
+
+#include <string.h>
+
+static void ref_close(struct tern_device *device)
+{
+    tern_free(device);
+}
+
+static tern_status ref_alloc(struct tern_device *device,
+                             const char *tag,
+                             size_t bytes,
+                             struct tern_dptr *out)
+{
+    (void)device;
+    void *block = tern_alloc(tag, bytes);
+    if (block == NULL) {
+        return tern_fail(TERN_ERR_MEMORY, "no memory for %zu bytes of %s", bytes, tag);
+    }
+    out->addr = (uint64_t)(uintptr_t)block;
+    return TERN_OK;
+}
+
+static void ref_free(struct tern_device *device, struct tern_dptr p)
+{
+    (void)device;
+    tern_free(tern_ref_ptr(p));
+}
+
+static tern_status ref_upload(struct tern_device *device,
+                              struct tern_dptr dst,
+                              const void *src,
+                              size_t bytes)
+{
+    (void)device;
+    memcpy(tern_ref_ptr(dst), src, bytes);
+    return TERN_OK;
+}
+
+static tern_status ref_download(struct tern_device *device,
+                                void *dst,
+                                struct tern_dptr src,
+                                size_t bytes)
+{
+    (void)device;
+    memcpy(dst, tern_ref_ptr(src), bytes);
+    return TERN_OK;
+}
+
+static tern_status ref_copy(struct tern_device *device,
+                            struct tern_dptr dst,
+                            struct tern_dptr src,
+                            size_t bytes)
+{
+    (void)device;
+    memmove(tern_ref_ptr(dst), tern_ref_ptr(src), bytes);
+    return TERN_OK;
+}
+
+static tern_status ref_zero(struct tern_device *device, struct tern_dptr dst, size_t bytes)
+{
+    (void)device;
+    memset(tern_ref_ptr(dst), 0, bytes);
+    return TERN_OK;
+}
+
+static tern_status ref_sync(struct tern_device *device)
+{
+    (void)device;
+    return TERN_OK;
+}
+
+static void *ref_host_view(struct tern_device *device, struct tern_dptr p)
+{
+    (void)device;
+    return tern_ref_ptr(p);
+}
+
+/* Everything is computed in registers and on the stack. */
+static tern_status ref_prepare(struct tern_device *device,
+                               const struct tern_op_limits *limits,
+                               size_t *bytes_out)
+{
+    (void)device;
+    (void)limits;
+    *bytes_out = 0;
+    return TERN_OK;
+}
+
+static const struct tern_device_table g_ref_device = {
+    .name = "ref",
+    .close = ref_close,
+    .alloc = ref_alloc,
+    .free = ref_free,
+    .upload = ref_upload,
+    .download = ref_download,
+    .copy = ref_copy,
+    .zero = ref_zero,
+    .sync = ref_sync,
+    .host_view = ref_host_view,
+};
+
+static const struct tern_ops g_ref_ops = {
+    .device = &g_ref_device,
+    .prepare = ref_prepare,
+    .embed_fwd = tern_ref_embed_fwd,
+    .embed_bwd = tern_ref_embed_bwd,
+    .norm_fwd = tern_ref_norm_fwd,
+    .norm_bwd = tern_ref_norm_bwd,
+    .gemm = tern_ref_gemm,
+    .bias_bwd = tern_ref_bias_bwd,
+    .attention_fwd = tern_ref_attention_fwd,
+    .attention_bwd = tern_ref_attention_bwd,
+    .rope = tern_ref_rope,
+    .act_fwd = tern_ref_act_fwd,
+    .act_bwd = tern_ref_act_bwd,
+    .glu_fwd = tern_ref_glu_fwd,
+    .glu_bwd = tern_ref_glu_bwd,
+    .add = tern_ref_add,
+    .cross_entropy = tern_ref_cross_entropy,
+    .adamw = tern_ref_adamw,
+    .sumsq = tern_ref_sumsq,
+    .cast = tern_ref_cast,
+    .has_f64 = true,
+};
+
+tern_status tern_ref_open(struct tern_device **out)
+{
+    struct tern_device *device = tern_alloc_zero("device", 1, sizeof *device);
+    if (device == NULL) {
+        return tern_fail(TERN_ERR_MEMORY, "no memory for the reference device");
+    }
+    device->ops = &g_ref_ops;
+    *out = device;
+    return TERN_OK;
+}

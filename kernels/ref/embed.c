@@ -1,0 +1,101 @@
+/* embed.c - rows of a table by token id, positions added; rotary positions. */
+#include "kernels/ref/ref.h"
+
+tern_status tern_ref_embed_fwd(struct tern_device *device, const struct tern_embed_fwd_args *args)
+{
+    (void)device;
+    for (int64_t n = 0; n < args->n; n++) {
+        int64_t id = tern_ref_i32(args->ids, n);
+        int64_t position = args->first_position + n % args->t;
+        for (int64_t c = 0; c < args->c; c++) {
+            double x = tern_ref_get(args->wte, args->dtype, id * args->c + c);
+            if (!tern_dptr_is_null(args->wpe)) {
+                x += tern_ref_get(args->wpe, args->dtype, position * args->c + c);
+            }
+            tern_ref_put(args->out, args->dtype, n * args->c + c, x);
+        }
+    }
+    return TERN_OK;
+}
+
+/* The sum over all n < count with key(n) == key of dout[n][c], started from what is there: each cell of the
+ * gradient is read and written once, so that f32 storage rounds once. */
+static double gather(const struct tern_embed_bwd_args *args,
+                     int64_t first,
+                     int64_t c,
+                     bool by_position)
+{
+    double sum = 0;
+    for (int64_t n = first; n < args->n; n++) {
+        bool same = by_position ? n % args->t == first % args->t
+                                : tern_ref_i32(args->ids, n) == tern_ref_i32(args->ids, first);
+        if (same) {
+            sum += tern_ref_get(args->dout, args->dtype, n * args->c + c);
+        }
+    }
+    return sum;
+}
+
+static bool is_first_of_id(const struct tern_embed_bwd_args *args, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (tern_ref_i32(args->ids, i) == tern_ref_i32(args->ids, n)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void add_cell(struct tern_dptr grad, enum tern_dtype dtype, int64_t index, double x)
+{
+    tern_ref_put(grad, dtype, index, tern_ref_get(grad, dtype, index) + x);
+}
+
+tern_status tern_ref_embed_bwd(struct tern_device *device, const struct tern_embed_bwd_args *args)
+{
+    (void)device;
+    enum tern_dtype side = tern_ref_side(args->dtype);
+    for (int64_t n = 0; n < args->n; n++) {
+        if (!is_first_of_id(args, n)) {
+            continue;
+        }
+        int64_t id = tern_ref_i32(args->ids, n);
+        for (int64_t c = 0; c < args->c; c++) {
+            add_cell(args->dwte, side, id * args->c + c, gather(args, n, c, false));
+        }
+    }
+    if (tern_dptr_is_null(args->dwpe)) {
+        return TERN_OK;
+    }
+    for (int64_t t = 0; t < args->t && t < args->n; t++) {
+        for (int64_t c = 0; c < args->c; c++) {
+            add_cell(args->dwpe, side, t * args->c + c, gather(args, t, c, true));
+        }
+    }
+    return TERN_OK;
+}
+
+tern_status tern_ref_rope(struct tern_device *device, const struct tern_rope_args *args)
+{
+    (void)device;
+    enum tern_dtype side = tern_ref_side(args->dtype);
+    int64_t half = args->d / 2;
+    for (int64_t n = 0; n < args->n; n++) {
+        int64_t p = args->first_position + n % args->t;
+        for (int64_t head = 0; head < args->heads; head++) {
+            for (int64_t i = 0; i < half; i++) {
+                int64_t lo = n * args->x_row + head * args->d + i;
+                double c = tern_ref_get(args->cos, side, p * half + i);
+                double s = tern_ref_get(args->sin, side, p * half + i);
+                double x = tern_ref_get(args->x, args->dtype, lo);
+                double y = tern_ref_get(args->x, args->dtype, lo + half);
+                if (args->backward) {
+                    s = -s;
+                }
+                tern_ref_put(args->x, args->dtype, lo, x * c - y * s);
+                tern_ref_put(args->x, args->dtype, lo + half, y * c + x * s);
+            }
+        }
+    }
+    return TERN_OK;
+}

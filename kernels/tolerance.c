@@ -1,0 +1,68 @@
+/* tolerance.c - error bounds by op, dtype and reduction length. */
+#include "kernels/tolerance.h"
+
+#include <float.h>
+#include <math.h>
+
+/* Rounding operations in fp32 on the way from inputs to one output, besides the sums: each costs one epsilon of the
+ * magnitude. A vectorised exp or tanh is allowed four. 0: the result is exact before it is stored. */
+static const double g_steps[TERN_OP_COUNT] = {
+    [TERN_OP_EMBED_FWD] = 1,      /* one addition */
+    [TERN_OP_EMBED_BWD] = 1,      /* the sum only */
+    [TERN_OP_NORM_FWD] = 8,       /* mean, centre, square, mean, root, two products, addition */
+    [TERN_OP_NORM_BWD] = 10,      /* hat 2, g 1, two means, three products, two additions */
+    [TERN_OP_GEMM] = 2,           /* bias, accumulate */
+    [TERN_OP_BIAS_BWD] = 1,       /* accumulate */
+    [TERN_OP_ATTENTION_FWD] = 10, /* scale, exp 4, rescales of a running maximum, division */
+    [TERN_OP_ATTENTION_BWD] = 14, /* scale, exp 4, delta, difference, products */
+    [TERN_OP_ROPE] = 3,           /* two products, one addition */
+    [TERN_OP_ACT_FWD] = 12,       /* polynomial 4, exp or tanh 4, division, products */
+    [TERN_OP_ACT_BWD] = 16,       /* as forward, and the slope */
+    [TERN_OP_GLU_FWD] = 13,       /* act and one product */
+    [TERN_OP_GLU_BWD] = 18,       /* slope and two products */
+    [TERN_OP_ADD] = 0,            /* one addition, correctly rounded */
+    [TERN_OP_CROSS_ENTROPY] = 12, /* difference, exp 4, log 4, division */
+    [TERN_OP_ADAMW] = 10,         /* two moments, root, divisions, decay */
+    [TERN_OP_SUMSQ] = 0,          /* in double throughout */
+    [TERN_OP_CAST] = 0,
+};
+
+/* Errors of a sum of `length` terms grow like its root when they are independent, and a few times that when the terms
+ * are alike; never faster than the length. */
+static double growth(int64_t length)
+{
+    double n = (double)length;
+    return fmin(n, 4 * sqrt(n));
+}
+
+double tern_tolerance_bound(enum tern_op op,
+                            enum tern_dtype storage,
+                            int64_t length,
+                            const struct tern_tolerance_element *element)
+{
+    double stored = tern_dtype_epsilon(storage);
+    if (op == TERN_OP_CAST) {
+        return 0;
+    }
+    if (op == TERN_OP_SUMSQ) {
+        return stored * growth(length) * element->magnitude;
+    }
+    double computed = storage == TERN_F64 ? stored : tern_dtype_epsilon(TERN_F32);
+    double steps = g_steps[op] + (op == TERN_OP_ADD ? 0 : growth(length));
+    /* Twice the half-ulp of storing: both sides round, and may fall on different sides of a tie. */
+    double bound =
+        stored * (fabs(element->want) + element->rounded) + computed * steps * element->magnitude;
+    /* Results below the smallest normal number may be flushed to zero. */
+    return bound + (double)FLT_MIN;
+}
+
+double tern_tolerance_step(void)
+{
+    return cbrt(tern_dtype_epsilon(TERN_F64));
+}
+
+double tern_tolerance_gradient(void)
+{
+    /* Truncation is step^2 times a third derivative, here up to a few hundred times the gradient. */
+    return 1024 * tern_tolerance_step() * tern_tolerance_step();
+}
