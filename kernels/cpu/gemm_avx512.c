@@ -1,0 +1,301 @@
+/* gemm_avx512.c - the matrix product with fp32 FMA on AVX-512: 14 x 32 tiles, packing by 16 x 16 transposes. */
+#include "kernels/cpu/gemm_avx512.h"
+
+enum {
+    MR = 14,
+    NR = 32,
+    A_STRIDE = 16,
+    K_BLOCK = 384
+};
+
+/* Per step of k: two vectors of b, and each of the rows' values of a broadcast into two FMAs. 28 sums, 2 of b and 1
+ * broadcast fill the 32 registers; 28 FMAs for 16 loads keep the FMA units, not the load ports, the limit. */
+#define TILE_ROWS(rows) \
+    static void tile_##rows(int64_t k, const float *a, const float *b, struct tile_out out) \
+    { \
+        __m512 c0[rows], c1[rows]; \
+        UNROLL for (int i = 0; i < (rows); i++) \
+        { \
+            c0[i] = c1[i] = _mm512_setzero_ps(); \
+        } \
+        for (int64_t p = 0; p < k; p++, a += A_STRIDE, b += NR) { \
+            __m512 b0 = _mm512_load_ps(b), b1 = _mm512_load_ps(b + 16); \
+            UNROLL for (int i = 0; i < (rows); i++) \
+            { \
+                __m512 x = _mm512_set1_ps(a[i]); \
+                c0[i] = _mm512_fmadd_ps(x, b0, c0[i]); \
+                c1[i] = _mm512_fmadd_ps(x, b1, c1[i]); \
+            } \
+        } \
+        UNROLL for (int i = 0; i < (rows); i++) \
+        { \
+            store_row(out, i, c0[i], c1[i]); \
+        } \
+    }
+
+EACH_ROW_COUNT(TILE_ROWS)
+
+static void tile_avx512(int64_t k,
+                        const void *a,
+                        const void *b,
+                        float *c,
+                        int64_t ldc,
+                        int m,
+                        int n,
+                        bool add)
+{
+    static void (*const by_rows[])(int64_t, const float *, const float *, struct tile_out) = {
+        tile_1, tile_2, tile_3,  tile_4,  tile_5,  tile_6,  tile_7,
+        tile_8, tile_9, tile_10, tile_11, tile_12, tile_13, tile_14,
+    };
+    by_rows[m - 1](k, a, b, tile_out_of(c, ldc, n, add));
+}
+
+static __m512 bf16_to_f32(__m256i x)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+
+/* Up to 16 values; those outside the mask are 0 and not touched. */
+static __m512 load_16(const void *src, int64_t i, bool is_bf16, __mmask16 mask)
+{
+    if (is_bf16) {
+        return bf16_to_f32(_mm256_maskz_loadu_epi16(mask, (const uint16_t *)src + i));
+    }
+    return _mm512_maskz_loadu_ps(mask, (const float *)src + i);
+}
+
+/* k in place: row p of the source is lanes side by side. */
+static void pack_direct(const struct tern_gemm_slice *s, int group, int stride, float *dst)
+{
+    bool is_bf16 = s->dtype == TERN_BF16;
+    bool round = s->round && !is_bf16;
+    __mmask16 mask = lane_mask(s->lanes - 16 * group);
+    for (int64_t p = 0; p < s->k; p++) {
+        __m512 x = load_16(s->src, p * s->k_stride + 16 * group, is_bf16, mask);
+        _mm512_store_ps(dst + p * stride, round ? round_to_bf16(x) : x);
+    }
+}
+
+static void pack_transposed(const struct tern_gemm_slice *s, int group, int stride, float *dst)
+{
+    bool is_bf16 = s->dtype == TERN_BF16;
+    bool round = s->round && !is_bf16;
+    int lanes = s->lanes - 16 * group;
+    for (int64_t p = 0; p < s->k; p += 16) {
+        __mmask16 mask = lane_mask(s->k - p);
+        __m512 r[16];
+        UNROLL for (int lane = 0; lane < 16; lane++)
+        {
+            __mmask16 row_mask = lane < lanes ? mask : 0;
+            int64_t from = (16 * group + lane) * s->lane_stride + p;
+            __m512 x = load_16(s->src, row_mask ? from : 0, is_bf16, row_mask);
+            r[lane] = round ? round_to_bf16(x) : x;
+        }
+        transpose_16x16(r);
+        int steps = s->k - p < 16 ? (int)(s->k - p) : 16;
+        if (steps == 16) {
+            UNROLL for (int i = 0; i < 16; i++)
+            {
+                _mm512_store_ps(dst + (p + i) * stride, r[i]);
+            }
+        } else {
+            for (int i = 0; i < steps; i++) {
+                _mm512_store_ps(dst + (p + i) * stride, r[i]);
+            }
+        }
+    }
+}
+
+static void pack_avx512(const struct tern_gemm_slice *slice, int stride, void *panel)
+{
+    for (int group = 0; group < stride / 16; group++) {
+        if (slice->lane_stride == 1) {
+            pack_direct(slice, group, stride, (float *)panel + 16 * group);
+        } else {
+            pack_transposed(slice, group, stride, (float *)panel + 16 * group);
+        }
+    }
+}
+
+const struct tern_gemm_kernel tern_gemm_avx512 = {
+    .mr = MR,
+    .a_stride = A_STRIDE,
+    .nr = NR,
+    .b_stride = NR,
+    .k_unit = 1,
+    .k_block = K_BLOCK,
+    .a_format = TERN_PANEL_F32,
+    .b_format = TERN_PANEL_F32,
+    .pack_a = pack_avx512,
+    .pack_b = pack_avx512,
+    .tile = tile_avx512,
+    .finish = tern_gemm_finish_avx512,
+};
+
+/* exp(x) for x <= 88: 2^n * poly(r), r in [-ln2/2, ln2/2]; error below 2 ulp, 0 for x < -104. The coefficients are
+ * Taylor's up to r^7 (the next term is 3e-9 at most). */
+static __m512 exp_16(__m512 x)
+{
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)),
+                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
+    __m512 y = _mm512_set1_ps(1.0f / 5040);
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f / 720));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f / 120));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f / 24));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f / 6));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(0.5f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f));
+    y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f));
+    return _mm512_scalef_ps(y, n);
+}
+
+/* x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3): the tanh form without cancellation for x < 0. */
+static __m512 gelu_16(__m512 x)
+{
+    __m512 cubic = _mm512_mul_ps(_mm512_mul_ps(x, x), x);
+    __m512 u = _mm512_fmadd_ps(cubic, _mm512_set1_ps(0.044715f), x);
+    __m512 e = exp_16(_mm512_mul_ps(u, _mm512_set1_ps(-2.0f * 0.7978845608f)));
+    return _mm512_div_ps(x, _mm512_add_ps(_mm512_set1_ps(1.0f), e));
+}
+
+static void store_16(void *dst, int64_t i, bool is_bf16, __mmask16 mask, __m512 x)
+{
+    if (is_bf16) {
+        __m256i half = _mm512_cvtepi32_epi16(_mm512_srli_epi32(bf16_bits(x), 16));
+        _mm256_mask_storeu_epi16((uint16_t *)dst + i, mask, half);
+    } else {
+        _mm512_mask_storeu_ps((float *)dst + i, mask, x);
+    }
+}
+
+void tern_gemm_finish_avx512(const struct tern_gemm_finish *f)
+{
+    bool is_bf16 = f->d_dtype == TERN_BF16;
+    bool bias_is_bf16 = f->bias_dtype == TERN_BF16;
+    for (int64_t i = 0; i < f->m; i++) {
+        for (int64_t j = 0; j < f->n; j += 16) {
+            __mmask16 mask = lane_mask(f->n - j);
+            int64_t to = i * f->ldd + j;
+            __m512 x = _mm512_maskz_loadu_ps(mask, f->c + i * f->ldc + j);
+            if (f->bias != NULL) {
+                x = _mm512_add_ps(x, load_16(f->bias, j, bias_is_bf16, mask));
+            }
+            if (f->accumulate) {
+                x = _mm512_add_ps(x, load_16(f->d, to, false, mask));
+            }
+            if (f->aux != NULL) {
+                store_16(f->aux, to, is_bf16, mask, x);
+                x = gelu_16(is_bf16 ? round_to_bf16(x) : x);
+            }
+            store_16(f->d, to, is_bf16, mask, x);
+        }
+    }
+}
+
+/* b (n, k): 4 columns at a time against up to 4 rows, 16 partial sums a product. */
+static void few_dots(const struct tern_gemm_few *few, int64_t j, int64_t i0, int columns, int rows)
+{
+    bool is_bf16 = few->b_dtype == TERN_BF16;
+    __m512 sum[4][4];
+    UNROLL for (int q = 0; q < 16; q++)
+    {
+        sum[q / 4][q % 4] = _mm512_setzero_ps();
+    }
+    for (int64_t p = 0; p < few->k; p += 16) {
+        __mmask16 mask = lane_mask(few->k - p);
+        __m512 b[4];
+        UNROLL for (int q = 0; q < 4; q++)
+        {
+            int64_t column = j + (q < columns ? q : 0);
+            b[q] = load_16(few->b, column * few->ldb + p, is_bf16, mask);
+        }
+        UNROLL for (int i = 0; i < 4; i++)
+        {
+            if (i < rows) {
+                __m512 a = _mm512_maskz_loadu_ps(mask, few->a + (i0 + i) * few->lda + p);
+                UNROLL for (int q = 0; q < 4; q++)
+                {
+                    sum[i][q] = _mm512_fmadd_ps(a, b[q], sum[i][q]);
+                }
+            }
+        }
+    }
+    for (int i = 0; i < rows; i++) {
+        for (int q = 0; q < columns; q++) {
+            few->c[(i0 + i) * few->ldc + j + q] = _mm512_reduce_add_ps(sum[i][q]);
+        }
+    }
+}
+
+/* b (k, n): 64 columns at a time against up to 4 rows; the rows of b ahead are fetched by hand, because their stride
+ * crosses pages, which the hardware does not follow. */
+static void few_axpy(const struct tern_gemm_few *few, int64_t j, int64_t i0, int rows)
+{
+    enum {
+        AHEAD = 16
+    };
+    bool is_bf16 = few->b_dtype == TERN_BF16;
+    int64_t bytes = is_bf16 ? 2 : 4;
+    __mmask16 mask[4];
+    __m512 sum[4][4];
+    UNROLL for (int q = 0; q < 4; q++)
+    {
+        mask[q] = lane_mask(few->n - j - 16 * q);
+        UNROLL for (int i = 0; i < 4; i++)
+        {
+            sum[i][q] = _mm512_setzero_ps();
+        }
+    }
+    for (int64_t p = 0; p < few->k; p++) {
+        if (p + AHEAD < few->k) {
+            const char *ahead = (const char *)few->b + ((p + AHEAD) * few->ldb + j) * bytes;
+            for (int64_t line = 0; line < 64 * bytes; line += 64) {
+                _mm_prefetch(ahead + line, _MM_HINT_T0);
+            }
+        }
+        UNROLL for (int q = 0; q < 4; q++)
+        {
+            if (mask[q] == 0) {
+                break;
+            }
+            __m512 b = load_16(few->b, p * few->ldb + j + 16 * q, is_bf16, mask[q]);
+            UNROLL for (int i = 0; i < 4; i++)
+            {
+                __m512 x = _mm512_set1_ps(i < rows ? few->a[(i0 + i) * few->lda + p] : 0.0f);
+                sum[i][q] = _mm512_fmadd_ps(x, b, sum[i][q]);
+            }
+        }
+    }
+    for (int i = 0; i < rows; i++) {
+        UNROLL for (int q = 0; q < 4; q++)
+        {
+            if (mask[q] != 0) {
+                float *to = few->c + (i0 + i) * few->ldc + j + 16 * q;
+                _mm512_mask_storeu_ps(to, mask[q], sum[i][q]);
+            }
+        }
+    }
+}
+
+static void few_run_avx512(const struct tern_gemm_few *few)
+{
+    int64_t step = few->b_trans ? 4 : 64;
+    for (int64_t j = 0; j < few->n; j += step) {
+        for (int64_t i = 0; i < few->m; i += 4) {
+            int rows = few->m - i < 4 ? (int)(few->m - i) : 4;
+            if (few->b_trans) {
+                few_dots(few, j, i, few->n - j < 4 ? (int)(few->n - j) : 4, rows);
+            } else {
+                few_axpy(few, j, i, rows);
+            }
+        }
+    }
+}
+
+const struct tern_gemm_few_kernel tern_gemm_few_avx512 = {
+    .run = few_run_avx512,
+    .finish = tern_gemm_finish_avx512,
+};
