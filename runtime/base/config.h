@@ -33,18 +33,26 @@ struct tern_config_doubles {
     int count;
 };
 
+/* Smallest normal double and largest double: limits that read "above 0" and "no upper limit". */
+#define TERN_CONFIG_ABOVE_0 2.2250738585072014e-308
+#define TERN_CONFIG_NO_MAX 1.7976931348623157e308
+
+/* Files above this are refused before they are parsed. */
+enum { TERN_CONFIG_FILE_BYTES_MAX = 1 << 20 };
+
 struct tern_config_row {
     const char *section; /* "train" */
     const char *key;     /* "steps" */
     enum tern_config_type type;
     size_t offset;             /* of the field in the target struct */
     size_t size;               /* CHARS: of the array */
-    double min, max;           /* numbers; both 0: no limit */
+    double min, max;           /* numbers; both 0: no limit; TERN_CONFIG_ABOVE_0 as min: 0 itself is out */
     const char *const *choices; /* ENUM: NULL-terminated */
     const char *default_text;  /* YAML scalar or flow sequence, parsed like a value; NULL: left zero */
     const char *unit;          /* "" if none */
     const char *help;          /* one line */
-    /* CUSTOM: text to field and back; the error is a sentence without the place. */
+    /* CUSTOM: text (a scalar, or a flow sequence as "[a, b]") into the fields of the whole struct `target`, and back as
+     * YAML. The error is a sentence without the place: "found ..., expected ...". */
     tern_status (*parse)(const char *text, void *target);
     tern_status (*print)(const void *target, struct tern_text *out);
 };
@@ -54,7 +62,8 @@ struct tern_config_schema {
     int row_count;
 };
 
-/* Where each row's value came from, for messages about combinations; line 0: default or override. */
+/* Where each row's value came from, for messages about combinations. Not set by the file: the line of the row's
+ * section, 0 if the file does not have that either. */
 struct tern_config_place {
     bool is_set;
     int line, column;
@@ -76,7 +85,8 @@ struct tern_config_source {
 TERN_MUST_CHECK tern_status tern_config_parse(const struct tern_config_schema *schema, const char *name, const char *text,
                                               size_t bytes, const char *const *overrides, int override_count,
                                               void *target, struct tern_config_source *source);
-/* Adds a problem about a key (for checks of combinations): "FILE:LINE:COL: section.key: SENTENCE". */
+/* Adds a problem about a key (for checks of combinations): "FILE:LINE:COL: section.key: SENTENCE", or
+ * "--set section.key=value: SENTENCE" for an override. */
 void tern_config_problem(const struct tern_config_schema *schema, struct tern_config_source *source, const char *section,
                          const char *key, const char *format, ...) TERN_PRINTF(5, 6);
 /* TERN_OK, or TERN_ERR_CONFIG with all problems in the sentence. */

@@ -99,7 +99,7 @@ void tern_log(enum tern_log_level level, const char *format, ...)
     }
     char prefix[64];
     if (g_world_size > 1) {
-        snprintf(prefix, sizeof prefix, "tern: [rank %d] %s", g_rank, g_prefixes[level]);
+        snprintf(prefix, sizeof prefix, "tern: %s[rank %d] ", g_prefixes[level], g_rank);
     } else {
         snprintf(prefix, sizeof prefix, "tern: %s", g_prefixes[level]);
     }

@@ -55,7 +55,7 @@ tern_status tern_fail(tern_status status, const char *format, ...)
     char sentence[TERN_DETAIL_BYTES]; /* the arguments may point into the old sentence */
     vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
-    memcpy(g_detail, sentence, sizeof sentence);
+    memcpy(g_detail, sentence, strlen(sentence) + 1);
     return status;
 }
 

@@ -47,7 +47,8 @@ enum tern_blast {
     TERN_BLAST_JOB,
 };
 
-enum { TERN_DETAIL_BYTES = 1024 };
+/* Room for the sentence; a configuration reports all its problems in one, a line each. */
+enum { TERN_DETAIL_BYTES = 8192 };
 
 /* Process exit codes: an interface (see README). */
 enum tern_exit {
