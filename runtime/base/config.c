@@ -13,6 +13,7 @@
 enum {
     KEY_BYTES = 128,
     NAMES_MAX = TERN_CONFIG_ROWS_MAX,
+    DEPTH_MAX = 16,    /* libyaml's time grows with the square of the nesting */
     PROBLEMS_MAX = 40, /* more than a reader wants; a hostile file has no end of them */
 };
 
@@ -24,6 +25,7 @@ struct reader {
     yaml_parser_t parser;
     yaml_event_t event; /* the current one; deleted by next_event */
     bool has_event;
+    int depth;
     bool is_broken;       /* a syntax error was reported: stop */
     const char *override; /* NULL when reading the file */
     const struct tern_config_row *override_row;
@@ -84,6 +86,24 @@ static struct place here(const struct reader *reader)
     return place_of(&reader->event.start_mark);
 }
 
+/* False and a problem when lists and mappings are nested too deep to be a configuration. */
+static bool count_depth(struct reader *reader)
+{
+    yaml_event_type_t type = reader->event.type;
+    if (type == YAML_SEQUENCE_START_EVENT || type == YAML_MAPPING_START_EVENT) {
+        reader->depth++;
+    } else if (type == YAML_SEQUENCE_END_EVENT || type == YAML_MAPPING_END_EVENT) {
+        reader->depth--;
+    }
+    if (reader->depth <= DEPTH_MAX) {
+        return true;
+    }
+    problem_at(reader, here(reader), "found values nested %d deep, expected at most %d",
+               reader->depth, DEPTH_MAX);
+    reader->is_broken = true;
+    return false;
+}
+
 /* Moves to the next event; false after a syntax error, which is reported here once. */
 static bool next_event(struct reader *reader)
 {
@@ -96,7 +116,7 @@ static bool next_event(struct reader *reader)
     }
     if (yaml_parser_parse(&reader->parser, &reader->event)) {
         reader->has_event = true;
-        return true;
+        return count_depth(reader);
     }
     reader->is_broken = true;
     const yaml_parser_t *parser = &reader->parser;
@@ -344,6 +364,11 @@ static bool read_items(struct reader *reader,
     return is_good && !reader->is_broken;
 }
 
+static void mark_bad(struct reader *reader, const struct tern_config_row *row)
+{
+    reader->source->places[row - reader->schema->rows].is_bad = true;
+}
+
 /* Reads the node at the current event into the row's field. */
 static void read_value(struct reader *reader, const struct tern_config_row *row)
 {
@@ -355,9 +380,11 @@ static void read_value(struct reader *reader, const struct tern_config_row *row)
         return;
     }
     struct tern_config_value value = {.items = (const char *const *)items};
-    if (read_items(reader, row, items, &value) &&
-        tern_config_value_parse(row, &value, reader->target) != TERN_OK) {
+    if (!read_items(reader, row, items, &value)) {
+        mark_bad(reader, row);
+    } else if (tern_config_value_parse(row, &value, reader->target) != TERN_OK) {
         problem_at(reader, place, "%s.%s: %s", row->section, row->key, tern_detail());
+        mark_bad(reader, row);
     }
     for (int i = 0; i < value.count; i++) {
         tern_free(items[i]);
@@ -485,6 +512,7 @@ static void read_document(struct reader *reader,
     yaml_parser_set_encoding(&reader->parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&reader->parser, (const unsigned char *)text, bytes);
     bool has_document = false;
+    reader->depth = 0;
     while (next_event(reader) && reader->event.type != YAML_STREAM_END_EVENT) {
         if (reader->event.type != YAML_DOCUMENT_START_EVENT) {
             continue; /* stream start, document end */
@@ -549,6 +577,7 @@ static void set_override(struct reader *reader, const struct tern_config_row *ro
     if (tern_config_value_parse(row, &value, reader->target) != TERN_OK) {
         problem_at(reader, (struct place){0, 0}, "%s.%s: %s", row->section, row->key,
                    tern_detail());
+        mark_bad(reader, row);
     }
 }
 
@@ -615,6 +644,9 @@ tern_status tern_config_parse(const struct tern_config_schema *schema,
     set_defaults(&reader);
     if (check_text(&reader, text, bytes)) {
         read_document(&reader, text, bytes, read_root);
+        source->is_broken = reader.is_broken;
+    } else {
+        source->is_broken = true;
     }
     for (int i = 0; i < override_count; i++) {
         read_override(&reader, overrides[i]);
@@ -669,6 +701,25 @@ tern_status tern_config_finish(struct tern_config_source *source)
     return tern_fail(TERN_ERR_CONFIG, "%.*s%.300s: %d problems%s; nothing was started", (int)shown,
                      source->problems.data != NULL ? source->problems.data : "", source->name,
                      source->problem_count, hidden);
+}
+
+bool tern_config_is_broken(const struct tern_config_source *source)
+{
+    return source->is_broken;
+}
+
+bool tern_config_is_bad(const struct tern_config_schema *schema,
+                        const struct tern_config_source *source,
+                        const char *section,
+                        const char *key)
+{
+    for (int i = 0; i < schema->row_count; i++) {
+        if (source->places[i].is_bad && strcmp(schema->rows[i].section, section) == 0 &&
+            (key == NULL || strcmp(schema->rows[i].key, key) == 0)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bool tern_config_is_set(const struct tern_config_schema *schema,

@@ -49,7 +49,7 @@ struct tern_config_row {
     double min, max;           /* numbers; both 0: no limit; TERN_CONFIG_ABOVE_0 as min: 0 itself is out */
     const char *const *choices; /* ENUM: NULL-terminated */
     const char *default_text;  /* YAML scalar or flow sequence, parsed like a value; NULL: left zero */
-    const char *unit;          /* "" if none */
+    const char *unit;          /* "" if none; of a CUSTOM row: what is expected, in words */
     const char *help;          /* one line */
     /* CUSTOM: text (a scalar, or a flow sequence as "[a, b]") into the fields of the whole struct `target`, and back as
      * YAML. The error is a sentence without the place: "found ..., expected ...". */
@@ -66,6 +66,7 @@ struct tern_config_schema {
  * section, 0 if the file does not have that either. */
 struct tern_config_place {
     bool is_set;
+    bool is_bad; /* the value was refused: checks of combinations leave it out */
     int line, column;
     const char *override; /* the --set argument, or NULL */
 };
@@ -77,11 +78,13 @@ struct tern_config_source {
     struct tern_config_place places[TERN_CONFIG_ROWS_MAX];
     struct tern_text problems; /* one a line; empty: none */
     int problem_count;
+    bool is_broken;
 };
 
 /* Parses text into target (a struct whose fields the rows describe), defaults first, then file, then overrides.
- * Problems are collected in source; TERN_ERR_CONFIG with all of them in the sentence when there are any. Call
- * tern_config_fini on target and source in either case. */
+ * Problems are collected in source; TERN_ERR_CONFIG with all of them in the sentence when there are any: the caller may
+ * then add what its own checks find and end with tern_config_finish. Call tern_config_fini on target and
+ * tern_config_source_fini on source in either case. */
 TERN_MUST_CHECK tern_status tern_config_parse(const struct tern_config_schema *schema, const char *name, const char *text,
                                               size_t bytes, const char *const *overrides, int override_count,
                                               void *target, struct tern_config_source *source);
@@ -91,9 +94,19 @@ void tern_config_problem(const struct tern_config_schema *schema, struct tern_co
                          const char *key, const char *format, ...) TERN_PRINTF(5, 6);
 /* TERN_OK, or TERN_ERR_CONFIG with all problems in the sentence. */
 TERN_MUST_CHECK tern_status tern_config_finish(struct tern_config_source *source);
+/* The file could not be read to its end (syntax, encoding, size): nothing can be said about what it lacks. */
+bool tern_config_is_broken(const struct tern_config_source *source);
+/* The value of section.key, or with key NULL any of the section, was refused. */
+bool tern_config_is_bad(const struct tern_config_schema *schema,
+                        const struct tern_config_source *source,
+                        const char *section,
+                        const char *key);
 bool tern_config_is_set(const struct tern_config_schema *schema, const struct tern_config_source *source,
                         const char *section, const char *key);
 TERN_MUST_CHECK tern_status tern_config_write(const struct tern_config_schema *schema, const void *target, struct tern_text *out);
+/* The fewest digits that read back to the same double, for print functions. Returns out. */
+enum { TERN_CONFIG_F64_BYTES = 40 };
+const char *tern_config_f64_text(double value, char out[TERN_CONFIG_F64_BYTES]);
 /* The table for --help-config: key, type, default, range, unit, help. */
 TERN_MUST_CHECK tern_status tern_config_help(const struct tern_config_schema *schema, struct tern_text *out);
 void tern_config_fini(const struct tern_config_schema *schema, void *target);

@@ -25,10 +25,10 @@ static bool has_limits(const struct tern_config_row *row)
 }
 
 /* The fewest digits that read back to the same bits; with a point before an exponent, as YAML 1.1 readers want. */
-static void print_f64(double value, bool is_f32, char out[40])
+static void print_f64(double value, bool is_f32, char out[TERN_CONFIG_F64_BYTES])
 {
     for (int digits = 1; digits <= 17; digits++) {
-        snprintf(out, 40, "%.*g", digits, value);
+        snprintf(out, TERN_CONFIG_F64_BYTES, "%.*g", digits, value);
         if (is_f32 ? strtof(out, NULL) == (float)value : strtod(out, NULL) == value) {
             break;
         }
@@ -38,6 +38,12 @@ static void print_f64(double value, bool is_f32, char out[40])
         memmove(exponent + 2, exponent, strlen(exponent) + 1);
         memcpy(exponent, ".0", 2);
     }
+}
+
+const char *tern_config_f64_text(double value, char out[TERN_CONFIG_F64_BYTES])
+{
+    print_f64(value, false, out);
+    return out;
 }
 
 static void print_limit(const struct tern_config_row *row, double limit, char out[40])

@@ -1,0 +1,687 @@
+/* config.c - the schema of a training run, one row a key, and what must hold between keys. */
+#include "runtime/train/config.h"
+
+#include "io/file.h"
+#include "runtime/base/mem.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    LANES_MAX = 64,
+    WARMUP_DEFAULT_MAX = 700,
+    KEEP_MIN = 2, /* while one is being replaced another is whole */
+    KEY_BYTES = 64,
+};
+
+static const char *const g_families[] = {"gpt2", "llama", NULL};
+static const char *const g_rope_scalings[] = {"plain", "llama3", NULL};
+static const char *const g_formats[] = {"text", "chat", NULL};
+static const char *const g_precisions[] = {"bf16", "fp32", NULL};
+static const char *const g_recomputes[] = {"none", "attention", "block", NULL};
+static const char *const g_nonfinites[] = {"stop", "skip", NULL};
+static const char *const g_schedules[] = {"cosine", "linear", "constant", "wsd", NULL};
+_Static_assert(sizeof g_families / sizeof g_families[0] == TERN_FAMILY_COUNT + 1, "one a family");
+
+static tern_status parse_optimizer(const char *text, void *target);
+static tern_status print_optimizer(const void *target, struct tern_text *out);
+static tern_status parse_betas(const char *text, void *target);
+static tern_status print_betas(const void *target, struct tern_text *out);
+static tern_status parse_snapshot(const char *text, void *target);
+static tern_status print_snapshot(const void *target, struct tern_text *out);
+static tern_status parse_compression(const char *text, void *target);
+static tern_status print_compression(const void *target, struct tern_text *out);
+
+#define AT(field) offsetof(struct tern_train_config, field)
+#define NO_MAX    TERN_CONFIG_NO_MAX
+#define ABOVE_0   TERN_CONFIG_ABOVE_0
+
+/* section, key, type, offset, size, min, max, choices, default, unit, help, parse, print */
+static const struct tern_config_row g_rows[] = {
+    {"model", "family", TERN_CONFIG_ENUM, AT(model.family), 0, 0, 0, g_families, NULL, "",
+     "architecture; needed unless a preset says it"},
+    {"model", "preset", TERN_CONFIG_CHARS, AT(model.preset),
+     sizeof((struct tern_model_config *)0)->preset, 0, 0, NULL, NULL, "",
+     "a known model's numbers; keys written beside it override them"},
+    {"model", "layers", TERN_CONFIG_I64, AT(model.layers), 0, 1, 1024, NULL, NULL, "",
+     "transformer blocks"},
+    {"model", "width", TERN_CONFIG_I64, AT(model.width), 0, 1, 131072, NULL, NULL, "",
+     "width of the residual stream"},
+    {"model", "heads", TERN_CONFIG_I64, AT(model.heads), 0, 1, 1024, NULL, NULL, "", "query heads"},
+    {"model", "kv_heads", TERN_CONFIG_I64, AT(model.kv_heads), 0, 1, 1024, NULL, NULL, "",
+     "key and value heads; without it as many as heads"},
+    {"model", "head_width", TERN_CONFIG_I64, AT(model.head_width), 0, 1, 512, NULL, NULL, "",
+     "width of one head; without it width / heads"},
+    {"model", "ff_width", TERN_CONFIG_I64, AT(model.ff_width), 0, 1, 1048576, NULL, NULL, "",
+     "inner width of the MLP; without it 4 width (gpt2) or 8/3 width (llama)"},
+    {"model", "context", TERN_CONFIG_I64, AT(model.context), 0, 1, 4194304, NULL, NULL, "tokens",
+     "longest sequence"},
+    {"model", "vocab_size", TERN_CONFIG_I64, AT(model.vocab_size), 0, 0, 16777216, NULL, NULL, "",
+     "token ids; 0 or absent: the tokenizer's"},
+    {"model", "tied_embeddings", TERN_CONFIG_BOOL, AT(model.tied_embeddings), 0, 0, 0, NULL, NULL,
+     "", "output head shares the embedding; without it true for gpt2, false for llama"},
+    {"model", "norm_eps", TERN_CONFIG_F32, AT(model.norm_eps), 0, ABOVE_0, 1, NULL, NULL, "",
+     "added to the variance in norms; without it 1e-5"},
+    {"model", "rope_theta", TERN_CONFIG_F32, AT(model.rope_theta), 0, 1, 1e12, NULL, NULL, "",
+     "base of the rotary positions; without it 10000"},
+    {"model", "rope_scaling", TERN_CONFIG_ENUM, AT(model.rope_scaling), 0, 0, 0, g_rope_scalings,
+     "plain", "", "how rotary positions are stretched beyond the first context"},
+    {"model", "rope_factor", TERN_CONFIG_F32, AT(model.rope_factor), 0, 0, 1e6, NULL, NULL, "",
+     "llama3 scaling: how far slow frequencies are stretched"},
+    {"model", "rope_low_freq_factor", TERN_CONFIG_F32, AT(model.rope_low_freq_factor), 0, 0, 1e6,
+     NULL, NULL, "", "llama3 scaling: wavelengths above context / this are stretched"},
+    {"model", "rope_high_freq_factor", TERN_CONFIG_F32, AT(model.rope_high_freq_factor), 0, 0, 1e6,
+     NULL, NULL, "", "llama3 scaling: wavelengths below context / this are kept"},
+    {"model", "rope_original_context", TERN_CONFIG_I64, AT(model.rope_original_context), 0, 0,
+     4194304, NULL, NULL, "tokens", "llama3 scaling: the context before stretching"},
+
+    {"data", "tokenizer", TERN_CONFIG_STRING, AT(data.tokenizer), 0, 0, 0, NULL, NULL, "",
+     "tokenizer.json; needed for .txt and .jsonl and for text in the log"},
+    {"data", "train", TERN_CONFIG_STRINGS, AT(data.train), 0, 0, 0, NULL, NULL, "",
+     "training data: .bin (Megatron or llm.c), .txt, .jsonl; paths or globs, one source each"},
+    {"data", "val", TERN_CONFIG_STRINGS, AT(data.val), 0, 0, 0, NULL, NULL, "",
+     "evaluation data, the same formats; none: no evaluation"},
+    {"data", "weights", TERN_CONFIG_DOUBLES, AT(data.weights), 0, ABOVE_0, NO_MAX, NULL, NULL, "",
+     "share of tokens from each data.train entry; none: by size"},
+    {"data", "format", TERN_CONFIG_ENUM, AT(data.format), 0, 0, 0, g_formats, "text", "",
+     "what a record is"},
+
+    {"train", "steps", TERN_CONFIG_I64, AT(train.steps), 0, 0, 1e12, NULL, NULL, "steps",
+     "length of the run; this or train.tokens"},
+    {"train", "tokens", TERN_CONFIG_I64, AT(train.tokens), 0, 0, 9e15, NULL, NULL, "tokens",
+     "length of the run; this or train.steps; 10e9 is fine"},
+    {"train", "sequence_length", TERN_CONFIG_I64, AT(train.sequence_length), 0, 1, 4194304, NULL,
+     NULL, "tokens", "tokens of one sequence; without it model.context"},
+    {"train", "global_batch", TERN_CONFIG_I64, AT(train.global_batch), 0, 1, 16777216, NULL, NULL,
+     "sequences", "of one step, whatever the number of ranks; without it lanes x micro_batch"},
+    {"train", "micro_batch", TERN_CONFIG_I64, AT(train.micro_batch), 0, 1, 65536, NULL, "1",
+     "sequences", "of one forward pass"},
+    {"train", "lanes", TERN_CONFIG_I64, AT(train.lanes), 0, 1, LANES_MAX, NULL, "8", "",
+     "fixed parts of a batch, a power of two: the most ranks that can share the work"},
+    {"train", "precision", TERN_CONFIG_ENUM, AT(train.precision), 0, 0, 0, g_precisions, "bf16", "",
+     "of the arithmetic; weights and moments are kept in fp32"},
+    {"train", "deterministic", TERN_CONFIG_BOOL, AT(train.deterministic), 0, 0, 0, NULL, "true", "",
+     "the same bits whatever the number of ranks"},
+    {"train", "recompute", TERN_CONFIG_ENUM, AT(train.recompute), 0, 0, 0, g_recomputes, "none", "",
+     "what is computed again in the backward pass instead of being kept"},
+    {"train", "seed", TERN_CONFIG_I64, AT(train.seed), 0, 0, 9e15, NULL, "1234", "",
+     "of the initial weights and the order of the data"},
+    {"train", "eval_every", TERN_CONFIG_I64, AT(train.eval_every), 0, 0, 1e12, NULL, "250", "steps",
+     "between evaluations; 0: never"},
+    {"train", "eval_tokens", TERN_CONFIG_I64, AT(train.eval_tokens), 0, 1, 1e12, NULL, "1048576",
+     "tokens", "of data.val that an evaluation reads, at most"},
+    {"train", "on_nonfinite", TERN_CONFIG_ENUM, AT(train.on_nonfinite), 0, 0, 0, g_nonfinites,
+     "stop", "", "what an infinite or NaN loss or gradient does"},
+
+    {"optimizer", "name", TERN_CONFIG_CUSTOM, 0, 0, 0, 0, NULL, "adamw", "adamw", "the optimizer",
+     parse_optimizer, print_optimizer},
+    {"optimizer", "lr", TERN_CONFIG_F64, AT(optimizer.lr), 0, ABOVE_0, 1e3, NULL, "6e-4", "",
+     "highest learning rate"},
+    {"optimizer", "lr_min", TERN_CONFIG_F64, AT(optimizer.lr_min), 0, 0, 1e3, NULL, NULL, "",
+     "learning rate at the end; without it lr / 10"},
+    {"optimizer", "schedule", TERN_CONFIG_ENUM, AT(optimizer.schedule), 0, 0, 0, g_schedules,
+     "cosine", "", "how the learning rate falls after the warm-up"},
+    {"optimizer", "warmup_steps", TERN_CONFIG_I64, AT(optimizer.warmup_steps), 0, 0, 1e12, NULL,
+     NULL, "steps", "of rising learning rate; without it a tenth of the run, at most 700"},
+    {"optimizer", "decay_fraction", TERN_CONFIG_F64, AT(optimizer.decay_fraction), 0, 0, 1, NULL,
+     "0.1", "", "schedule wsd: the last part of the run, which decays"},
+    {"optimizer", "betas", TERN_CONFIG_CUSTOM, 0, 0, 0, 0, NULL, "[0.9, 0.95]",
+     "[a, b], two numbers of at least 0 and below 1", "decay of the two moments", parse_betas,
+     print_betas},
+    {"optimizer", "eps", TERN_CONFIG_F64, AT(optimizer.eps), 0, ABOVE_0, 1, NULL, "1e-8", "",
+     "added to the root of the second moment"},
+    {"optimizer", "weight_decay", TERN_CONFIG_F64, AT(optimizer.weight_decay), 0, 0, 10, NULL,
+     "0.1", "", "of matrices; embeddings, norms and biases are not decayed"},
+    {"optimizer", "clip_grad_norm", TERN_CONFIG_F64, AT(optimizer.clip_grad_norm), 0, 0, 1e9, NULL,
+     "1.0", "", "longest gradient, all parameters together; 0: no clipping"},
+
+    {"checkpoint", "every_steps", TERN_CONFIG_I64, AT(checkpoint.every_steps), 0, 0, 1e12, NULL,
+     "500", "steps", "between checkpoints; 0: only at the end and when asked"},
+    {"checkpoint", "every_seconds", TERN_CONFIG_F64, AT(checkpoint.every_seconds), 0, 0, 1e9, NULL,
+     "0", "seconds", "between checkpoints; 0: by steps only"},
+    {"checkpoint", "snapshot_every_steps", TERN_CONFIG_CUSTOM, 0, 0, 0, 0, NULL, "auto",
+     "auto or a whole number of at least 0", "steps between snapshots in memory; 0: never",
+     parse_snapshot, print_snapshot},
+    {"checkpoint", "keep", TERN_CONFIG_I64, AT(checkpoint.keep), 0, KEEP_MIN, 1e6, NULL, "3", "",
+     "checkpoints kept; older ones are removed"},
+    {"checkpoint", "compression", TERN_CONFIG_CUSTOM, 0, 0, 0, 0, NULL, "auto",
+     "auto, none or zstd:LEVEL with LEVEL from 1 to 19",
+     "of tensors on disk; auto: zstd:1 where a probe says that it pays", parse_compression,
+     print_compression},
+    {"checkpoint", "remote", TERN_CONFIG_STRING, AT(checkpoint.remote), 0, 0, 0, NULL, NULL, "",
+     "object store that gets a copy; this build has none: null"},
+
+    {"reclaim", "notices", TERN_CONFIG_STRINGS, AT(reclaim.notices), 0, 0, 0, NULL,
+     "[signal, file]", "", "what announces that the machine goes away: signal, file"},
+    {"reclaim", "deadline_seconds", TERN_CONFIG_F64, AT(reclaim.deadline_seconds), 0, ABOVE_0,
+     86400, NULL, "25", "seconds", "from the notice to the end of the machine"},
+
+    {"parallel", "zero", TERN_CONFIG_I64, AT(parallel.zero), 0, 0, 3, NULL, "0", "",
+     "what is split over the data-parallel ranks: 0 nothing, 1 optimizer state"},
+    {"parallel", "tensor", TERN_CONFIG_I64, AT(parallel.tensor), 0, 1, 1024, NULL, "1", "ranks",
+     "that split each matrix"},
+    {"parallel", "pipeline", TERN_CONFIG_I64, AT(parallel.pipeline), 0, 1, 1024, NULL, "1", "ranks",
+     "that split the layers"},
+    {"parallel", "context", TERN_CONFIG_I64, AT(parallel.context), 0, 1, 1024, NULL, "1", "ranks",
+     "that split a sequence"},
+    {"parallel", "expert", TERN_CONFIG_I64, AT(parallel.expert), 0, 1, 1024, NULL, "1", "ranks",
+     "that split the experts"},
+};
+
+const struct tern_config_schema tern_train_schema = {
+    .rows = g_rows,
+    .row_count = sizeof g_rows / sizeof g_rows[0],
+};
+
+/* The run being checked: the values, and where each came from. */
+struct check {
+    struct tern_train_config *config;
+    struct tern_config_source *source;
+};
+
+#define PROBLEM(check, section, key, ...) \
+    tern_config_problem(&tern_train_schema, (check)->source, section, key, __VA_ARGS__)
+
+/* A value that was refused says nothing about the others: its own problem is reported already. */
+static bool is_bad(const struct check *check, const char *section, const char *key)
+{
+    return tern_config_is_bad(&tern_train_schema, check->source, section, key);
+}
+
+static bool is_set(const struct check *check, const char *section, const char *key)
+{
+    return tern_config_is_set(&tern_train_schema, check->source, section, key);
+}
+
+static tern_status parse_optimizer(const char *text, void *target)
+{
+    (void)target; /* there is one optimizer, so there is no field */
+    if (strcmp(text, "adamw") != 0) {
+        return tern_fail(TERN_ERR_CONFIG, "found '%.60s', expected adamw", text);
+    }
+    return TERN_OK;
+}
+
+static tern_status print_optimizer(const void *target, struct tern_text *out)
+{
+    (void)target;
+    return tern_text_printf(out, "adamw");
+}
+
+static tern_status parse_betas(const char *text, void *target)
+{
+    struct tern_config_optimizer *optimizer = &((struct tern_train_config *)target)->optimizer;
+    char first[48];
+    char second[48];
+    char rest;
+    double beta1;
+    double beta2;
+    if (sscanf(text, "[%47[^],[], %47[^],[]%c", first, second, &rest) != 3 || rest != ']' ||
+        !tern_text_to_f64(first, &beta1) || !tern_text_to_f64(second, &beta2) || beta1 < 0 ||
+        beta1 >= 1 || beta2 < 0 || beta2 >= 1 || text[strlen(text) - 1] != ']') {
+        return tern_fail(TERN_ERR_CONFIG,
+                         "found '%.80s', expected [a, b], two numbers of at least 0 and below 1",
+                         text);
+    }
+    optimizer->beta1 = beta1;
+    optimizer->beta2 = beta2;
+    return TERN_OK;
+}
+
+static tern_status print_betas(const void *target, struct tern_text *out)
+{
+    const struct tern_config_optimizer *optimizer =
+        &((const struct tern_train_config *)target)->optimizer;
+    char first[TERN_CONFIG_F64_BYTES];
+    char second[TERN_CONFIG_F64_BYTES];
+    return tern_text_printf(out, "[%s, %s]", tern_config_f64_text(optimizer->beta1, first),
+                            tern_config_f64_text(optimizer->beta2, second));
+}
+
+static tern_status parse_snapshot(const char *text, void *target)
+{
+    int64_t steps = -1;
+    if (strcmp(text, "auto") != 0 && (!tern_text_to_i64(text, &steps) || steps < 0)) {
+        return tern_fail(TERN_ERR_CONFIG,
+                         "found '%.60s', expected auto or a whole number of at least 0", text);
+    }
+    ((struct tern_train_config *)target)->checkpoint.snapshot_every_steps = steps;
+    return TERN_OK;
+}
+
+static tern_status print_snapshot(const void *target, struct tern_text *out)
+{
+    int64_t steps = ((const struct tern_train_config *)target)->checkpoint.snapshot_every_steps;
+    return steps < 0 ? tern_text_printf(out, "auto") : tern_text_printf(out, "%" PRId64, steps);
+}
+
+static tern_status parse_compression(const char *text, void *target)
+{
+    struct tern_config_checkpoint *checkpoint = &((struct tern_train_config *)target)->checkpoint;
+    int64_t level = 0;
+    if (strcmp(text, "auto") == 0) {
+        checkpoint->compression = TERN_COMPRESSION_AUTO;
+    } else if (strcmp(text, "none") == 0) {
+        checkpoint->compression = TERN_COMPRESSION_NONE;
+    } else if (strncmp(text, "zstd:", 5) == 0 && tern_text_to_i64(text + 5, &level) && level >= 1 &&
+               level <= 19) {
+        checkpoint->compression = TERN_COMPRESSION_ZSTD;
+    } else {
+        return tern_fail(TERN_ERR_CONFIG,
+                         "found '%.60s', expected auto, none or zstd:LEVEL with LEVEL from 1 to 19",
+                         text);
+    }
+    checkpoint->level = level;
+    return TERN_OK;
+}
+
+static tern_status print_compression(const void *target, struct tern_text *out)
+{
+    const struct tern_config_checkpoint *checkpoint =
+        &((const struct tern_train_config *)target)->checkpoint;
+    switch (checkpoint->compression) {
+    case TERN_COMPRESSION_AUTO:
+        return tern_text_printf(out, "auto");
+    case TERN_COMPRESSION_NONE:
+        return tern_text_printf(out, "none");
+    case TERN_COMPRESSION_ZSTD:
+        break;
+    }
+    return tern_text_printf(out, "zstd:%" PRId64, checkpoint->level);
+}
+
+static size_t field_bytes(const struct tern_config_row *row)
+{
+    switch (row->type) {
+    case TERN_CONFIG_I64:
+        return sizeof(int64_t);
+    case TERN_CONFIG_F32:
+        return sizeof(float);
+    case TERN_CONFIG_BOOL:
+        return sizeof(bool);
+    case TERN_CONFIG_ENUM:
+        return sizeof(int);
+    default:
+        return row->size;
+    }
+}
+
+/* The preset's numbers where the user wrote none. What a preset derives from width and heads is derived again when
+ * those are overridden. */
+static void merge_preset(const struct check *check, struct tern_model_config preset)
+{
+    bool has_width = is_set(check, "model", "width");
+    bool has_heads = is_set(check, "model", "heads");
+    bool has_square_heads = preset.head_width * preset.heads == preset.width;
+    if (has_heads && preset.kv_heads == preset.heads) {
+        preset.kv_heads = 0;
+    }
+    if ((has_width || has_heads) && has_square_heads) {
+        preset.head_width = 0;
+    }
+    if (has_width) {
+        preset.ff_width = 0;
+    }
+    struct tern_train_config filled = {.model = preset};
+    for (int i = 0; i < tern_train_schema.row_count; i++) {
+        const struct tern_config_row *row = &g_rows[i];
+        if (strcmp(row->section, "model") == 0 && strcmp(row->key, "preset") != 0 &&
+            !check->source->places[i].is_set) {
+            memcpy((char *)check->config + row->offset, (const char *)&filled + row->offset,
+                   field_bytes(row));
+        }
+    }
+}
+
+/* False when there is no model to speak of: the checks that follow would only repeat that. */
+static bool fill_model(const struct check *check)
+{
+    struct tern_model_config *model = &check->config->model;
+    struct tern_model_config preset;
+    if (model->preset[0] == '\0') {
+        if (!is_set(check, "model", "family")) {
+            PROBLEM(check, "model", "family", "missing, expected gpt2 or llama, or a model.preset");
+            return false;
+        }
+        if (!is_set(check, "model", "tied_embeddings")) {
+            model->tied_embeddings = model->family == TERN_FAMILY_GPT2;
+        }
+        return true;
+    }
+    if (!tern_preset_find(model->preset, &preset)) {
+        const char *names[64];
+        size_t count = 0;
+        while (count < 64 && tern_preset_name((int)count) != NULL) {
+            names[count] = tern_preset_name((int)count);
+            count++;
+        }
+        PROBLEM(check, "model", "preset", "found '%s', expected a known preset; nearest is '%s'",
+                model->preset, tern_text_nearest(model->preset, names, count));
+        return false;
+    }
+    if (is_set(check, "model", "family") && model->family != preset.family) {
+        PROBLEM(check, "model", "family", "found %s, expected %s as model.preset %s has it",
+                g_families[model->family], g_families[preset.family], preset.preset);
+        return false;
+    }
+    merge_preset(check, preset);
+    return true;
+}
+
+static bool check_model_present(const struct check *check)
+{
+    const struct tern_model_config *model = &check->config->model;
+    const struct {
+        const char *key;
+        int64_t value;
+    } needed[] = {{"layers", model->layers},
+                  {"width", model->width},
+                  {"heads", model->heads},
+                  {"context", model->context}};
+    bool is_whole = true;
+    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
+        if (needed[i].value == 0) {
+            PROBLEM(check, "model", needed[i].key,
+                    "missing, expected a whole number above 0, or a model.preset");
+            is_whole = false;
+        }
+    }
+    return is_whole;
+}
+
+/* The sentence of models/ begins with "model.KEY: "; it goes to where that key stands. */
+static void report_model(const struct check *check, const char *sentence)
+{
+    char key[KEY_BYTES];
+    if (sscanf(sentence, "model.%63[a-z_]:", key) == 1) {
+        for (int i = 0; i < tern_train_schema.row_count; i++) {
+            if (strcmp(g_rows[i].section, "model") == 0 && strcmp(g_rows[i].key, key) == 0) {
+                const char *rest = strchr(sentence, ':') + 1;
+                PROBLEM(check, "model", key, "%s", rest + strspn(rest, " "));
+                return;
+            }
+        }
+    }
+    PROBLEM(check, "model", "family", "%s", sentence);
+}
+
+static void check_rope(const struct check *check)
+{
+    const struct tern_model_config *model = &check->config->model;
+    if (model->rope_scaling != TERN_ROPE_LLAMA3) {
+        return;
+    }
+    if (model->rope_factor < 1) {
+        PROBLEM(check, "model", "rope_factor",
+                "found %g, expected at least 1 with rope_scaling llama3",
+                (double)model->rope_factor);
+    }
+    if (!(model->rope_low_freq_factor > 0) ||
+        model->rope_high_freq_factor <= model->rope_low_freq_factor) {
+        PROBLEM(check, "model", "rope_high_freq_factor",
+                "found %g with rope_low_freq_factor %g, expected 0 < low < high",
+                (double)model->rope_high_freq_factor, (double)model->rope_low_freq_factor);
+    }
+    if (model->rope_original_context < 1) {
+        PROBLEM(check, "model", "rope_original_context",
+                "found %" PRId64 ", expected at least 1 with rope_scaling llama3",
+                model->rope_original_context);
+    }
+}
+
+static void check_model(const struct check *check)
+{
+    if (is_bad(check, "model", NULL) || !fill_model(check) || !check_model_present(check)) {
+        return;
+    }
+    struct tern_model_config *model = &check->config->model;
+    if (model->head_width == 0 && model->width % model->heads != 0) {
+        PROBLEM(check, "model", "width",
+                "found %" PRId64 ", expected a multiple of model.heads (%" PRId64
+                ") unless head_width is given",
+                model->width, model->heads);
+        return;
+    }
+    tern_model_config_defaults(model);
+    struct tern_model_config known = *model;
+    if (known.vocab_size == 0) {
+        known.vocab_size = 1; /* the tokenizer's, checked when that is read */
+    }
+    if (tern_model_config_check(&known) != TERN_OK) {
+        report_model(check, tern_detail());
+    }
+    check_rope(check);
+}
+
+static void check_data(const struct check *check)
+{
+    const struct tern_config_data *data = &check->config->data;
+    if (data->train.count == 0 && !is_bad(check, "data", "train")) {
+        PROBLEM(check, "data", "train", "found no files, expected at least one path or glob");
+    }
+    const struct {
+        const char *key;
+        const struct tern_config_strings *list;
+    } lists[] = {{"train", &data->train}, {"val", &data->val}};
+    for (size_t k = 0; k < sizeof lists / sizeof lists[0]; k++) {
+        if (lists[k].list->count > TERN_CONFIG_FILES_MAX) {
+            PROBLEM(check, "data", lists[k].key,
+                    "found %d entries, expected at most %d; use a glob", lists[k].list->count,
+                    TERN_CONFIG_FILES_MAX);
+        }
+        for (int i = 0; i < lists[k].list->count; i++) {
+            if (lists[k].list->items[i][0] == '\0') {
+                PROBLEM(check, "data", lists[k].key,
+                        "found an empty text as entry %d, expected a path or glob", i + 1);
+            }
+        }
+    }
+    if (data->weights.count > 0 && data->weights.count != data->train.count &&
+        !is_bad(check, "data", "train")) {
+        PROBLEM(check, "data", "weights",
+                "found %d weights, expected one for each of the %d entries "
+                "of data.train",
+                data->weights.count, data->train.count);
+    }
+    if (data->format == TERN_DATA_CHAT) {
+        PROBLEM(check, "data", "format",
+                "found chat, expected text: training on chats is not in this build");
+    }
+}
+
+/* Steps of the run; 0 while the length is not known. */
+static int64_t run_steps(const struct tern_config_train *train)
+{
+    int64_t per_step;
+    if (train->steps > 0) {
+        return train->steps;
+    }
+    if (train->tokens == 0 ||
+        __builtin_mul_overflow(train->global_batch, train->sequence_length, &per_step) ||
+        per_step == 0) {
+        return 0;
+    }
+    return train->tokens / per_step + (train->tokens % per_step != 0);
+}
+
+static void check_length(const struct check *check)
+{
+    const struct tern_config_train *train = &check->config->train;
+    if (is_bad(check, "train", "steps") || is_bad(check, "train", "tokens")) {
+        return;
+    }
+    if (train->steps > 0 && train->tokens > 0) {
+        PROBLEM(check, "train", "tokens",
+                "found %" PRId64 " beside train.steps %" PRId64 ", expected only one of the two",
+                train->tokens, train->steps);
+    } else if (train->steps == 0 && train->tokens == 0) {
+        const char *key = is_set(check, "train", "tokens") ? "tokens" : "steps";
+        PROBLEM(check, "train", key, "%s, expected train.steps or train.tokens above 0",
+                is_set(check, "train", key) ? "found 0" : "missing");
+    }
+}
+
+static void check_batch(const struct check *check)
+{
+    struct tern_config_train *train = &check->config->train;
+    int64_t context = check->config->model.context;
+    if (train->sequence_length == 0) {
+        train->sequence_length = context;
+    }
+    if (context > 0 && train->sequence_length > context) {
+        PROBLEM(check, "train", "sequence_length",
+                "found %" PRId64 ", expected at most model.context (%" PRId64 ")",
+                train->sequence_length, context);
+    }
+    if ((train->lanes & (train->lanes - 1)) != 0) {
+        PROBLEM(check, "train", "lanes",
+                "found %" PRId64 ", expected a power of two: 1, 2, 4, 8, 16, 32 or 64",
+                train->lanes);
+    }
+    int64_t quantum = train->lanes * train->micro_batch; /* both bounded by their rows */
+    if (train->global_batch == 0) {
+        train->global_batch = quantum;
+    }
+    bool is_known = !is_bad(check, "train", "lanes") && !is_bad(check, "train", "micro_batch");
+    if (is_known && train->global_batch % quantum != 0) {
+        int64_t below = train->global_batch / quantum * quantum;
+        PROBLEM(check, "train", "global_batch",
+                "found %" PRId64 ", expected a multiple of lanes x micro_batch = %" PRId64
+                " x %" PRId64 " = %" PRId64 ", such as %" PRId64,
+                train->global_batch, train->lanes, train->micro_batch, quantum,
+                below > 0 ? below : quantum);
+    }
+}
+
+static void check_optimizer(const struct check *check)
+{
+    struct tern_config_optimizer *optimizer = &check->config->optimizer;
+    int64_t steps = run_steps(&check->config->train);
+    if (!is_set(check, "optimizer", "lr_min")) {
+        optimizer->lr_min = optimizer->lr / 10;
+    }
+    if (optimizer->lr_min > optimizer->lr && !is_bad(check, "optimizer", "lr")) {
+        PROBLEM(check, "optimizer", "lr_min", "found %g, expected at most optimizer.lr (%g)",
+                optimizer->lr_min, optimizer->lr);
+    }
+    if (!is_set(check, "optimizer", "warmup_steps")) {
+        optimizer->warmup_steps = steps / 10 < WARMUP_DEFAULT_MAX ? steps / 10 : WARMUP_DEFAULT_MAX;
+    }
+    if (steps > 0 && optimizer->warmup_steps > steps && !is_bad(check, "train", NULL)) {
+        PROBLEM(check, "optimizer", "warmup_steps",
+                "found %" PRId64 ", expected at most the %" PRId64 " steps of the run",
+                optimizer->warmup_steps, steps);
+    }
+}
+
+static void check_outside(const struct check *check)
+{
+    const struct tern_train_config *config = check->config;
+    if (config->checkpoint.remote != NULL) {
+        PROBLEM(check, "checkpoint", "remote",
+                "found '%.200s', expected null: object stores are not in this build",
+                config->checkpoint.remote);
+    }
+    static const char *const known[] = {"signal", "file", "aws", "azure", "gcp", "slurm"};
+    for (int i = 0; i < config->reclaim.notices.count; i++) {
+        const char *notice = config->reclaim.notices.items[i];
+        size_t k = 0;
+        while (k < sizeof known / sizeof known[0] && strcmp(notice, known[k]) != 0) {
+            k++;
+        }
+        if (k == sizeof known / sizeof known[0]) {
+            PROBLEM(check, "reclaim", "notices",
+                    "found '%.60s', expected signal or file; nearest is '%s'", notice,
+                    tern_text_nearest(notice, known, 2));
+        } else if (k >= 2) {
+            PROBLEM(check, "reclaim", "notices",
+                    "found %s, expected signal or file: other sources are not in this build",
+                    notice);
+        }
+    }
+}
+
+static void check_parallel(const struct check *check)
+{
+    const struct tern_config_parallel *parallel = &check->config->parallel;
+    if (parallel->zero > 1) {
+        PROBLEM(check, "parallel", "zero",
+                "found %" PRId64 ", expected 0 or 1: more is not supported by this build",
+                parallel->zero);
+    }
+    const struct {
+        const char *key;
+        int64_t value;
+    } ways[] = {{"tensor", parallel->tensor},
+                {"pipeline", parallel->pipeline},
+                {"context", parallel->context},
+                {"expert", parallel->expert}};
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        if (ways[i].value != 1) {
+            PROBLEM(check, "parallel", ways[i].key,
+                    "found %" PRId64 ", expected 1: more is not supported by this build",
+                    ways[i].value);
+        }
+    }
+}
+
+tern_status tern_train_config_parse(const char *name,
+                                    const char *text,
+                                    size_t bytes,
+                                    const char *const *overrides,
+                                    int override_count,
+                                    struct tern_train_config *out)
+{
+    struct tern_config_source source;
+    *out = (struct tern_train_config){0};
+    tern_status status = tern_config_parse(&tern_train_schema, name, text, bytes, overrides,
+                                           override_count, out, &source);
+    if (status == TERN_OK || (status == TERN_ERR_CONFIG && !tern_config_is_broken(&source))) {
+        struct check check = {.config = out, .source = &source};
+        check_model(&check);
+        check_data(&check);
+        check_length(&check);
+        check_batch(&check);
+        check_optimizer(&check);
+        check_outside(&check);
+        check_parallel(&check);
+        status = tern_config_finish(&source);
+    }
+    tern_config_source_fini(&source);
+    return status;
+}
+
+tern_status tern_train_config_read(const char *path,
+                                   const char *const *overrides,
+                                   int override_count,
+                                   struct tern_train_config *out)
+{
+    *out = (struct tern_train_config){0};
+    if (tern_file_is_folder(path)) {
+        return tern_fail(TERN_ERR_CONFIG, "%s: found a folder, expected a configuration file",
+                         path);
+    }
+    char *text;
+    size_t bytes;
+    tern_status status = tern_file_read(path, TERN_CONFIG_FILE_BYTES_MAX, &text, &bytes);
+    if (status != TERN_OK) {
+        /* whatever the reason, it is what the user gave that cannot be used */
+        return tern_fail(status == TERN_ERR_MEMORY ? status : TERN_ERR_CONFIG,
+                         "%s (expected a configuration file that can be read)", tern_detail());
+    }
+    status = tern_train_config_parse(path, text, bytes, overrides, override_count, out);
+    tern_free(text);
+    return status;
+}
+
+void tern_train_config_fini(struct tern_train_config *config)
+{
+    tern_config_fini(&tern_train_schema, config);
+}
+
+tern_status tern_train_config_write(const struct tern_train_config *config, struct tern_text *out)
+{
+    return tern_config_write(&tern_train_schema, config, out);
+}
