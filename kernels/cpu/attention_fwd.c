@@ -1,0 +1,402 @@
+/* attention_fwd.c - causal attention forward with an online softmax: memory linear in T, work only below the diagonal.
+ *
+ * A task is (batch, key/value head, run of query positions); its rows are the run's positions times the H/K query
+ * heads of the group, position-major, so that a panel of lanes spans few positions. For each block of keys and each
+ * panel: S^T = K Q^T (scaled by scale * log2 e when Q was packed), mask, new maximum, P = 2^(S - max), rescale O^T if
+ * the maximum moved, O^T += V^T P. A row's numbers depend on its own keys in blocks of ATTN_KEYS_FWD alone, never on
+ * the run or panel it sits in, so runs may be cut to suit the thread count.
+ *
+ * Few rows (a decode step) have no lanes to fill: see attend_few below. */
+#include "kernels/cpu/attention.h"
+
+#include <float.h>
+#include <math.h>
+
+enum { KEYS = TERN_CPU_ATTN_KEYS_FWD };
+
+struct fwd_run {
+    struct tern_cpu_device *device;
+    const struct tern_attention_args *args;
+    int64_t group; /* query heads of a key/value head */
+    int64_t dp;    /* D padded */
+    int64_t positions, runs;
+    int64_t splits, split_keys; /* few rows only */
+};
+
+struct fwd_scratch {
+    float *qt, *ot;        /* panels of (dp, PANEL) */
+    float *keys, *values;  /* (KEYS, dp) */
+    float *st;             /* (KEYS, PANEL) */
+    float *rows;           /* (PANEL, dp) */
+    float *max, *sum, *at; /* a lane of every panel: maximum (base 2), sum, position */
+};
+
+static struct fwd_scratch carve(const struct fwd_run *run, int thread)
+{
+    float *p = tern_cpu_scratch(run->device, thread);
+    struct fwd_scratch s;
+    s.qt = p;
+    s.ot = s.qt + TERN_CPU_ATTN_ROWS_FWD * run->dp;
+    s.keys = s.ot + TERN_CPU_ATTN_ROWS_FWD * run->dp;
+    s.values = s.keys + KEYS * run->dp;
+    s.st = s.values + KEYS * run->dp;
+    s.rows = s.st + KEYS * PANEL;
+    s.max = s.rows + PANEL * run->dp;
+    s.sum = s.max + TERN_CPU_ATTN_ROWS_FWD;
+    s.at = s.sum + TERN_CPU_ATTN_ROWS_FWD;
+    return s;
+}
+
+/* The queries of a task, as rows r = (t - t0) * group + g. */
+struct block {
+    int64_t b, kv, t0, rows;
+};
+
+static void pack_queries(const struct fwd_run *run, const struct block *q, struct fwd_scratch *s)
+{
+    const struct tern_attention_args *a = run->args;
+    int64_t offset = a->tkv - a->tq, padded = tern_cpu_round_up(q->rows, PANEL);
+    for (int64_t r0 = 0; r0 < padded; r0 += PANEL) {
+        for (int64_t lane = 0; lane < PANEL; lane++) {
+            int64_t r = r0 + lane < q->rows ? r0 + lane : q->rows - 1; /* the last row again */
+            int64_t t = q->t0 + r / run->group, head = q->kv * run->group + r % run->group;
+            int64_t at = q->b * a->q_batch + t * a->q_row + head * a->d;
+            load_row_any(s->rows + lane * run->dp, tern_cpu_ptr(a->q), at, a->d, run->dp,
+                         a->scale * LOG2_E, a->dtype == TERN_BF16);
+            s->at[r0 + lane] = (float)(offset + t);
+        }
+        transpose(s->rows, run->dp, PANEL, run->dp, s->qt + r0 * run->dp, PANEL);
+    }
+    for (int64_t r = 0; r < padded; r++) {
+        s->max[r] = -FLT_MAX;
+        s->sum[r] = 0;
+    }
+    memset(s->ot, 0, (size_t)(padded * run->dp) * sizeof *s->ot);
+}
+
+/* S^T where a lane's position does not see the key becomes -infinity. */
+static void mask_scores(float *st, const float *at, int64_t k0, int64_t keys, int64_t window)
+{
+    vf never = vf_set1(-INFINITY);
+    for (int v = 0; v < TILE_VECTORS; v++) {
+        vf last = vf_load(at + v * VF_LANES) - vf_set1((float)k0);
+        vf first = last - vf_set1(window > 0 ? (float)(window - 1) : INFINITY);
+        for (int64_t j = 0; j < keys; j++) {
+            float *s = st + j * PANEL + v * VF_LANES;
+            vf key = vf_set1((float)j);
+            vf x = vf_if_less(last, key, never, vf_load(s));
+            vf_store(s, vf_if_less(key, first, never, x));
+        }
+    }
+}
+
+/* Maximum of the lane over the block, P in place of S, sums, and O^T rescaled where the maximum moved. */
+static void softmax_block(float *st, float *ot, float *max, float *sum, int64_t keys, int64_t d)
+{
+    for (int v = 0; v < TILE_VECTORS; v++) {
+        float *s = st + v * VF_LANES;
+        vf old = vf_load(max + v * VF_LANES);
+        vf m0 = old, m1 = old, m2 = old, m3 = old;
+        for (int64_t j = 0; j < keys; j += 4) {
+            m0 = vf_max(vf_load(s + j * PANEL), m0);
+            m1 = vf_max(vf_load(s + (j + 1) * PANEL), m1);
+            m2 = vf_max(vf_load(s + (j + 2) * PANEL), m2);
+            m3 = vf_max(vf_load(s + (j + 3) * PANEL), m3);
+        }
+        vf m = vf_max(vf_max(m0, m1), vf_max(m2, m3));
+        vf s0 = vf_zero(), s1 = s0, s2 = s0, s3 = s0;
+        for (int64_t j = 0; j < keys; j += 4) {
+            float *at = s + j * PANEL;
+            vf p0 = vf_exp2(vf_load(at) - m), p1 = vf_exp2(vf_load(at + PANEL) - m);
+            vf p2 = vf_exp2(vf_load(at + 2 * PANEL) - m), p3 = vf_exp2(vf_load(at + 3 * PANEL) - m);
+            vf_store(at, p0);
+            vf_store(at + PANEL, p1);
+            vf_store(at + 2 * PANEL, p2);
+            vf_store(at + 3 * PANEL, p3);
+            s0 = s0 + p0;
+            s1 = s1 + p1;
+            s2 = s2 + p2;
+            s3 = s3 + p3;
+        }
+        vf shrink = vf_exp2(old - m);
+        vf total = vf_fma(vf_load(sum + v * VF_LANES), shrink, (s0 + s1) + (s2 + s3));
+        vf_store(sum + v * VF_LANES, total);
+        vf_store(max + v * VF_LANES, m);
+        for (int64_t i = 0; i < d; i++) {
+            float *o = ot + i * PANEL + v * VF_LANES;
+            vf_store(o, vf_load(o) * shrink);
+        }
+    }
+}
+
+static void finish_queries(const struct fwd_run *run, const struct block *q, struct fwd_scratch *s)
+{
+    const struct tern_attention_args *a = run->args;
+    float *lse = tern_cpu_ptr(a->lse);
+    for (int64_t r0 = 0; r0 < q->rows; r0 += PANEL) {
+        transpose(s->ot + r0 * run->dp, PANEL, run->dp, PANEL, s->rows, run->dp);
+        for (int64_t r = r0; r < least(q->rows, r0 + PANEL); r++) {
+            int64_t t = q->t0 + r / run->group, head = q->kv * run->group + r % run->group;
+            int64_t to = q->b * a->out_batch + t * a->out_row + head * a->d;
+            float sum = s->sum[r];
+            store_row_any(tern_cpu_ptr(a->out), to, s->rows + (r - r0) * run->dp, a->d,
+                          sum == 0.0f ? 0.0f : 1.0f / sum, a->dtype == TERN_BF16);
+            if (lse != NULL) {
+                lse[(q->b * a->h + head) * a->tq + t] =
+                    (float)((double)s->max[r] * LN_2 + log((double)sum));
+            }
+        }
+    }
+}
+
+/* One panel against one block of keys. */
+static void attend_panel(const struct fwd_run *run, const struct block *q, struct fwd_scratch *s,
+                         int64_t r0, int64_t k0, int64_t count)
+{
+    const struct tern_attention_args *a = run->args;
+    int64_t offset = a->tkv - a->tq, last_row = least(q->rows, r0 + PANEL) - 1;
+    int64_t low = offset + q->t0 + r0 / run->group;        /* the panel's first position */
+    int64_t high = offset + q->t0 + last_row / run->group; /* and last */
+    int64_t need = least(count, high - k0 + 1);
+    if (need <= 0 || k0 + count <= first_key(a, low)) {
+        return;
+    }
+    int64_t keys = tern_cpu_round_up(need, TILE_ROWS);
+    float *qt = s->qt + r0 * run->dp, *ot = s->ot + r0 * run->dp;
+    for (int64_t j = 0; j < keys; j += TILE_ROWS) {
+        tile_multiply(TILE_VECTORS, s->keys + j * run->dp, run->dp, 1, qt, PANEL, s->st + j * PANEL,
+                      PANEL, a->d, false);
+    }
+    if (k0 + keys - 1 > low || k0 < first_key(a, high)) {
+        mask_scores(s->st, s->at + r0, k0, keys, a->window);
+    }
+    softmax_block(s->st, ot, s->max + r0, s->sum + r0, keys, a->d);
+    for (int64_t i = 0; i < a->d; i += TILE_ROWS) {
+        tile_multiply(TILE_VECTORS, s->values + i, 1, run->dp, s->st, PANEL, ot + i * PANEL, PANEL,
+                      keys, true);
+    }
+}
+
+static void attend_many_task(void *arg, int64_t task, int thread)
+{
+    const struct fwd_run *run = arg;
+    const struct tern_attention_args *a = run->args;
+    struct fwd_scratch s = carve(run, thread);
+    int64_t heads = a->b * a->kv_heads;
+    /* The last positions see the most keys: they go first, so that threads end together. */
+    int64_t part = run->runs - 1 - task / heads;
+    struct block q = {.b = task % heads / a->kv_heads,
+                      .kv = task % a->kv_heads,
+                      .t0 = part * run->positions};
+    int64_t t1 = least(a->tq, q.t0 + run->positions), offset = a->tkv - a->tq;
+    q.rows = (t1 - q.t0) * run->group;
+    pack_queries(run, &q, &s);
+    int64_t first = first_key(a, offset + q.t0) / KEYS * KEYS;
+    for (int64_t k0 = first; k0 < offset + t1; k0 += KEYS) {
+        int64_t count = least(KEYS, offset + t1 - k0);
+        int64_t padded = tern_cpu_round_up(count, TILE_ROWS);
+        load_keys(s.keys, a, a->k, q.b, q.kv, k0, count, padded, run->dp);
+        load_keys(s.values, a, a->v, q.b, q.kv, k0, count, padded, run->dp);
+        for (int64_t r0 = 0; r0 < q.rows; r0 += PANEL) {
+            attend_panel(run, &q, &s, r0, k0, count);
+        }
+    }
+    finish_queries(run, &q, &s);
+}
+
+/* Decode: a task is (batch, key/value head, split of the keys). Every key and value is read once from memory, in its
+ * own dtype; scores are dot products along D. With several splits each leaves (maximum, sum, O) in shared memory, and
+ * a second pass adds them in order. */
+VF_INLINE float dot(const float *q, const void *k, int64_t at, int64_t d, bool bf16)
+{
+    vf s0 = vf_zero(), s1 = s0;
+    int64_t i = 0;
+    for (; i + 2 * VF_LANES <= d; i += 2 * VF_LANES) {
+        s0 = vf_fma(vf_load(q + i), vf_get(k, at + i, bf16), s0);
+        s1 = vf_fma(vf_load(q + i + VF_LANES), vf_get(k, at + i + VF_LANES, bf16), s1);
+    }
+    for (; i < d; i += VF_LANES) { /* q is padded with zeros */
+        int n = d - i < VF_LANES ? (int)(d - i) : VF_LANES;
+        s0 = vf_fma(vf_load(q + i), vf_get_n(k, at + i, n, bf16), s0);
+    }
+    return vf_sum(s0 + s1);
+}
+
+/* o (dp) += sum of p[j] * v[at + j*row ..] for j in [from, to). */
+VF_INLINE void add_values(float *o, const float *p, const void *v, int64_t at, int64_t row,
+                          int64_t from, int64_t to, int64_t d, bool bf16)
+{
+    int64_t i = 0;
+    for (; i + 4 * VF_LANES <= d; i += 4 * VF_LANES) {
+        vf o0 = vf_load(o + i), o1 = vf_load(o + i + VF_LANES);
+        vf o2 = vf_load(o + i + 2 * VF_LANES), o3 = vf_load(o + i + 3 * VF_LANES);
+        for (int64_t j = from; j < to; j++) {
+            int64_t x = at + j * row + i;
+            vf w = vf_set1(p[j]);
+            o0 = vf_fma(w, vf_get(v, x, bf16), o0);
+            o1 = vf_fma(w, vf_get(v, x + VF_LANES, bf16), o1);
+            o2 = vf_fma(w, vf_get(v, x + 2 * VF_LANES, bf16), o2);
+            o3 = vf_fma(w, vf_get(v, x + 3 * VF_LANES, bf16), o3);
+        }
+        vf_store(o + i, o0);
+        vf_store(o + i + VF_LANES, o1);
+        vf_store(o + i + 2 * VF_LANES, o2);
+        vf_store(o + i + 3 * VF_LANES, o3);
+    }
+    for (; i < d; i += VF_LANES) {
+        int n = d - i < VF_LANES ? (int)(d - i) : VF_LANES;
+        vf sum = vf_load(o + i);
+        for (int64_t j = from; j < to; j++) {
+            sum = vf_fma(vf_set1(p[j]), vf_get_n(v, at + j * row + i, n, bf16), sum);
+        }
+        vf_store(o + i, sum);
+    }
+}
+
+/* Keys [from, to) of the block at k0 for one query row: state[0] maximum, state[1] sum, then O (dp). */
+VF_INLINE void attend_one(const struct tern_attention_args *a, const float *q, float *state,
+                          float *p, int64_t at, int64_t from, int64_t to, int64_t dp, bool bf16)
+{
+    const void *k = tern_cpu_ptr(a->k), *v = tern_cpu_ptr(a->v);
+    float old = state[0], max = old, *o = state + 2;
+    for (int64_t j = from; j < to; j++) {
+        p[j] = dot(q, k, at + j * a->kv_row, a->d, bf16);
+        max = p[j] > max ? p[j] : max;
+    }
+    vf m = vf_set1(max), total = vf_zero();
+    for (int64_t j = from; j < to; j += VF_LANES) {
+        int n = to - j < VF_LANES ? (int)(to - j) : VF_LANES;
+        vf e = vf_exp2(vf_get_n(p, j, n, false) - m);
+        e = vf_if_less(vf_iota(), vf_set1((float)n), e, vf_zero());
+        vf_put_n(p, j, e, n, false);
+        total = total + e;
+    }
+    float shrink[VF_LANES];
+    vf_store(shrink, vf_exp2(vf_set1(old) - m));
+    state[0] = max;
+    state[1] = state[1] * shrink[0] + vf_sum(total);
+    for (int64_t i = 0; i < dp; i += VF_LANES) {
+        vf_store(o + i, vf_load(o + i) * vf_set1(shrink[0]));
+    }
+    add_values(o, p, v, at, a->kv_row, from, to, a->d, bf16);
+}
+
+/* Where the state of row r of split `split` of (b, kv) is. */
+static float *few_state(const struct fwd_run *run, int64_t head, int64_t split, int64_t r)
+{
+    int64_t slot = (head * run->splits + split) * TERN_CPU_ATTN_ROWS_DECODE + r;
+    return (float *)run->device->shared + slot * (run->dp + 2);
+}
+
+static void attend_few_task(void *arg, int64_t task, int thread)
+{
+    const struct fwd_run *run = arg;
+    const struct tern_attention_args *a = run->args;
+    int64_t head = task / run->splits, split = task % run->splits;
+    int64_t b = head / a->kv_heads, kv = head % a->kv_heads;
+    int64_t rows = a->tq * run->group, offset = a->tkv - a->tq;
+    float *q = tern_cpu_scratch(run->device, thread);
+    float *p = q + rows * run->dp;
+    bool bf16 = a->dtype == TERN_BF16;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t t = r / run->group, h = kv * run->group + r % run->group;
+        load_row_any(q + r * run->dp, tern_cpu_ptr(a->q),
+                     b * a->q_batch + t * a->q_row + h * a->d, a->d, run->dp, a->scale * LOG2_E,
+                     bf16);
+        float *state = few_state(run, head, split, r);
+        memset(state, 0, (size_t)(run->dp + 2) * sizeof *state);
+        state[0] = -FLT_MAX;
+    }
+    int64_t end = least(a->tkv, (split + 1) * run->split_keys);
+    for (int64_t k0 = split * run->split_keys; k0 < end; k0 += KEYS) {
+        int64_t at = b * a->kv_batch + k0 * a->kv_row + kv * a->d;
+        for (int64_t r = 0; r < rows; r++) {
+            int64_t position = offset + r / run->group;
+            int64_t from = most(0, first_key(a, position) - k0);
+            int64_t to = least(least(KEYS, end - k0), position - k0 + 1);
+            float *state = few_state(run, head, split, r);
+            if (from < to && bf16) {
+                attend_one(a, q + r * run->dp, state, p, at, from, to, run->dp, true);
+            } else if (from < to) {
+                attend_one(a, q + r * run->dp, state, p, at, from, to, run->dp, false);
+            }
+        }
+    }
+}
+
+/* Adds the splits of every row of (b, kv), in order. */
+static void fold_few_task(void *arg, int64_t head, int thread)
+{
+    const struct fwd_run *run = arg;
+    const struct tern_attention_args *a = run->args;
+    float *o = tern_cpu_scratch(run->device, thread), *lse = tern_cpu_ptr(a->lse);
+    for (int64_t r = 0; r < a->tq * run->group; r++) {
+        float max = -FLT_MAX, sum = 0;
+        for (int64_t split = 0; split < run->splits; split++) {
+            float other = few_state(run, head, split, r)[0];
+            max = other > max ? other : max;
+        }
+        memset(o, 0, (size_t)run->dp * sizeof *o);
+        for (int64_t split = 0; split < run->splits; split++) {
+            const float *state = few_state(run, head, split, r);
+            float shrink[VF_LANES];
+            vf_store(shrink, vf_exp2(vf_set1(state[0] - max)));
+            sum += state[1] * shrink[0];
+            for (int64_t i = 0; i < run->dp; i += VF_LANES) {
+                vf_store(o + i, vf_fma(vf_load(state + 2 + i), vf_set1(shrink[0]), vf_load(o + i)));
+            }
+        }
+        int64_t b = head / a->kv_heads, t = r / run->group;
+        int64_t h = head % a->kv_heads * run->group + r % run->group;
+        store_row_any(tern_cpu_ptr(a->out), b * a->out_batch + t * a->out_row + h * a->d, o, a->d,
+                      sum == 0.0f ? 0.0f : 1.0f / sum, a->dtype == TERN_BF16);
+        if (lse != NULL) {
+            lse[(b * a->h + h) * a->tq + t] = (float)((double)max * LN_2 + log((double)sum));
+        }
+    }
+}
+
+static tern_status attend_few(struct tern_cpu_device *device, struct fwd_run *run)
+{
+    const struct tern_attention_args *a = run->args;
+    int64_t heads = a->b * a->kv_heads;
+    int64_t splits = (a->tkv + TERN_CPU_ATTN_SPLIT_KEYS - 1) / TERN_CPU_ATTN_SPLIT_KEYS;
+    splits = least(splits, most(1, TERN_CPU_ATTN_SPLIT_TASKS / most(1, heads)));
+    run->split_keys = tern_cpu_round_up((a->tkv + splits - 1) / splits, KEYS);
+    run->splits = (a->tkv + run->split_keys - 1) / run->split_keys;
+    TERN_RETURN_IF_ERR(tern_cpu_need(device, "attention_fwd",
+                                     tern_cpu_attention_fwd_shared(a->b, a->kv_heads, a->d),
+                                     tern_cpu_attention_fwd_scratch(a->d)));
+    tern_cpu_parallel(device, heads * run->splits, attend_few_task, run);
+    tern_cpu_parallel(device, heads, fold_few_task, run);
+    return TERN_OK;
+}
+
+tern_status TERN_CPU_LEVEL(attention_fwd)(struct tern_cpu_device *device,
+                                          const struct tern_attention_args *args)
+{
+    int64_t group = args->h / args->kv_heads, heads = args->b * args->kv_heads;
+    struct fwd_run run = {.device = device,
+                          .args = args,
+                          .group = group,
+                          .dp = tern_cpu_round_up(args->d, TERN_CPU_ATTN_PAD)};
+    if (args->tq * group <= TERN_CPU_ATTN_ROWS_DECODE) {
+        return attend_few(device, &run);
+    }
+    TERN_RETURN_IF_ERR(
+        tern_cpu_need(device, "attention_fwd", 0, tern_cpu_attention_fwd_scratch(args->d)));
+    run.positions = most(1, TERN_CPU_ATTN_ROWS_FWD / group);
+    if (group > TERN_CPU_ATTN_ROWS_FWD) {
+        return tern_fail(TERN_ERR_UNSUPPORTED,
+                         "cpu attention_fwd: %lld query heads share a key/value head, at most %d can",
+                         (long long)group, TERN_CPU_ATTN_ROWS_FWD);
+    }
+    /* Shorter runs when there would be too few tasks for the threads to end together. */
+    while (run.positions * group > 2 * PANEL && run.positions > 1 &&
+           heads * ((args->tq + run.positions - 1) / run.positions) < 4 * device->threads) {
+        run.positions = (run.positions + 1) / 2;
+    }
+    run.runs = (args->tq + run.positions - 1) / run.positions;
+    tern_cpu_parallel(device, heads * run.runs, attend_many_task, &run);
+    return TERN_OK;
+}

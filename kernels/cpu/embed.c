@@ -1,0 +1,107 @@
+/* embed.c - token and position embeddings: rows gathered forward, rows added in ascending order backward. */
+#include "kernels/cpu/ops_level.h"
+#include "kernels/cpu/vec.h"
+
+enum { ROWS_TASK = 32, COLUMNS_MIN = 32 };
+
+VF_INLINE void embed_row(const struct tern_embed_fwd_args *a, int64_t row, bool bf16)
+{
+    const int32_t *ids = tern_cpu_ptr(a->ids);
+    const void *wte = tern_cpu_ptr(a->wte), *wpe = tern_cpu_ptr(a->wpe);
+    void *out = tern_cpu_ptr(a->out);
+    int64_t token = (int64_t)ids[row] * a->c, to = row * a->c;
+    if (wpe == NULL) {
+        size_t bytes = bf16 ? sizeof(tern_bf16) : sizeof(float);
+        memcpy((char *)out + (size_t)to * bytes, (const char *)wte + (size_t)token * bytes,
+               (size_t)a->c * bytes);
+        return;
+    }
+    int64_t place = (a->first_position + row % a->t) * a->c;
+#define STEP(i, n)                                                                                 \
+    vf_put_n(out, to + (i),                                                                        \
+             vf_get_n(wte, token + (i), n, bf16) + vf_get_n(wpe, place + (i), n, bf16), n, bf16)
+    VF_EACH(a->c, STEP);
+#undef STEP
+}
+
+static void embed_fwd_task(void *arg, int64_t task, int thread)
+{
+    (void)thread;
+    const struct tern_embed_fwd_args *a = arg;
+    int64_t end = (task + 1) * ROWS_TASK < a->n ? (task + 1) * ROWS_TASK : a->n;
+    for (int64_t row = task * ROWS_TASK; row < end; row++) {
+        if (a->dtype == TERN_BF16) {
+            embed_row(a, row, true);
+        } else {
+            embed_row(a, row, false);
+        }
+    }
+}
+
+tern_status TERN_CPU_LEVEL(embed_fwd)(struct tern_cpu_device *device,
+                                      const struct tern_embed_fwd_args *args)
+{
+    struct tern_embed_fwd_args copy = *args;
+    tern_cpu_parallel(device, (args->n + ROWS_TASK - 1) / ROWS_TASK, embed_fwd_task, &copy);
+    return TERN_OK;
+}
+
+struct embed_bwd_run {
+    const struct tern_embed_bwd_args *args;
+    int64_t columns; /* of a task */
+};
+
+/* Columns [begin, begin + count) of every row, in order. No two tasks touch the same number, so nothing has to be
+ * sorted and the sums have one order whatever the split. */
+VF_INLINE void embed_bwd_columns(const struct tern_embed_bwd_args *a, int64_t begin, int64_t count,
+                                 bool bf16)
+{
+    const int32_t *ids = tern_cpu_ptr(a->ids);
+    const void *dout = tern_cpu_ptr(a->dout);
+    float *dwte = tern_cpu_ptr(a->dwte), *dwpe = tern_cpu_ptr(a->dwpe);
+    for (int64_t row = 0; row < a->n; row++) {
+        int64_t from = row * a->c + begin;
+        int64_t token = (int64_t)ids[row] * a->c + begin;
+        int64_t place = row % a->t * a->c + begin;
+        if (row + 4 < a->n) {
+            /* The rows of dwte are scattered over far more memory than any cache. */
+            const char *next = (const char *)(dwte + (int64_t)ids[row + 4] * a->c + begin);
+            for (int64_t line = 0; line < count * (int64_t)sizeof(float); line += 64) {
+                __builtin_prefetch(next + line, 1);
+            }
+        }
+#define STEP(i, n)                                                                                 \
+    do {                                                                                           \
+        vf d_ = vf_get_n(dout, from + (i), n, bf16);                                               \
+        vf_put_n(dwte, token + (i), vf_get_n(dwte, token + (i), n, false) + d_, n, false);         \
+        if (dwpe != NULL) {                                                                        \
+            vf_put_n(dwpe, place + (i), vf_get_n(dwpe, place + (i), n, false) + d_, n, false);     \
+        }                                                                                          \
+    } while (0)
+        VF_EACH(count, STEP);
+#undef STEP
+    }
+}
+
+static void embed_bwd_task(void *arg, int64_t task, int thread)
+{
+    (void)thread;
+    const struct embed_bwd_run *run = arg;
+    const struct tern_embed_bwd_args *a = run->args;
+    int64_t begin = task * run->columns;
+    int64_t count = a->c - begin < run->columns ? a->c - begin : run->columns;
+    if (a->dtype == TERN_BF16) {
+        embed_bwd_columns(a, begin, count, true);
+    } else {
+        embed_bwd_columns(a, begin, count, false);
+    }
+}
+
+tern_status TERN_CPU_LEVEL(embed_bwd)(struct tern_cpu_device *device,
+                                      const struct tern_embed_bwd_args *args)
+{
+    int64_t columns = tern_cpu_round_up((args->c + device->threads - 1) / device->threads, 16);
+    struct embed_bwd_run run = {args, columns > COLUMNS_MIN ? columns : COLUMNS_MIN};
+    tern_cpu_parallel(device, (args->c + run.columns - 1) / run.columns, embed_bwd_task, &run);
+    return TERN_OK;
+}

@@ -1,0 +1,111 @@
+/* loss.c - softmax cross-entropy of rows of f32 logits (R, V), in place.
+ *
+ * A task is a row: its maximum, then exp(x - max) and its sum, then (backward) the scaling. A row of 50,257 logits
+ * is 201 KB and stays in the second-level cache, so memory sees it once in and once out. Sums are f32 over
+ * SUM_RUN elements in four vectors, and double over the runs. */
+#include "kernels/cpu/ops_level.h"
+#include "kernels/cpu/vec.h"
+
+#include <math.h>
+
+enum { SUM_RUN = 1024 };
+
+static float row_max(const float *x, int64_t n)
+{
+    vf m0 = vf_set1(-INFINITY), m1 = m0, m2 = m0, m3 = m0;
+    int64_t i = 0;
+    for (; i + 4 * VF_LANES <= n; i += 4 * VF_LANES) {
+        m0 = vf_max(vf_load(x + i), m0);
+        m1 = vf_max(vf_load(x + i + VF_LANES), m1);
+        m2 = vf_max(vf_load(x + i + 2 * VF_LANES), m2);
+        m3 = vf_max(vf_load(x + i + 3 * VF_LANES), m3);
+    }
+    float m = vf_reduce_max(vf_max(vf_max(m0, m1), vf_max(m2, m3)));
+    for (; i < n; i++) {
+        m = x[i] > m ? x[i] : m;
+    }
+    return m;
+}
+
+VF_INLINE vf exp_step(float *x, int64_t i, int n, vf max, bool store)
+{
+    vf e = vf_exp(vf_get_n(x, i, n, false) - max);
+    if (n < VF_LANES) {
+        e = vf_if_less(vf_iota(), vf_set1((float)n), e, vf_zero());
+    }
+    if (store) {
+        vf_put_n(x, i, e, n, false);
+    }
+    return e;
+}
+
+/* Sum of exp(x - max) over one run; x becomes the exponentials when store. */
+VF_INLINE double exp_run(float *x, int64_t n, vf max, bool store)
+{
+    vf s0 = vf_zero(), s1 = s0, s2 = s0, s3 = s0;
+    int64_t i = 0;
+    for (; i + 4 * VF_LANES <= n; i += 4 * VF_LANES) {
+        s0 = s0 + exp_step(x, i, VF_LANES, max, store);
+        s1 = s1 + exp_step(x, i + VF_LANES, VF_LANES, max, store);
+        s2 = s2 + exp_step(x, i + 2 * VF_LANES, VF_LANES, max, store);
+        s3 = s3 + exp_step(x, i + 3 * VF_LANES, VF_LANES, max, store);
+    }
+    for (; i + VF_LANES <= n; i += VF_LANES) {
+        s0 = s0 + exp_step(x, i, VF_LANES, max, store);
+    }
+    if (i < n) {
+        s0 = s0 + exp_step(x, i, (int)(n - i), max, store);
+    }
+    return (double)vf_sum((s0 + s1) + (s2 + s3));
+}
+
+static double exp_row(float *x, int64_t n, float max, bool store)
+{
+    double sum = 0;
+    vf m = vf_set1(max);
+    for (int64_t i = 0; i < n; i += SUM_RUN) {
+        int64_t run = n - i < SUM_RUN ? n - i : SUM_RUN;
+        sum += store ? exp_run(x + i, run, m, true) : exp_run(x + i, run, m, false);
+    }
+    return sum;
+}
+
+static void scale_row(float *x, int64_t n, float factor)
+{
+    vf f = vf_set1(factor);
+#define STEP(i, n_) vf_put_n(x, i, vf_get_n(x, i, n_, false) * f, n_, false)
+    VF_EACH(n, STEP);
+#undef STEP
+}
+
+static void loss_task(void *arg, int64_t row, int thread)
+{
+    (void)thread;
+    const struct tern_cross_entropy_args *a = arg;
+    float *x = (float *)tern_cpu_ptr(a->logits) + row * a->ld;
+    int32_t target = ((const int32_t *)tern_cpu_ptr(a->targets))[row];
+    float *nll = (float *)tern_cpu_ptr(a->nll) + row;
+    if (target < 0 || target >= a->v) {
+        *nll = 0;
+        if (a->backward) {
+            memset(x, 0, (size_t)a->v * sizeof *x);
+        }
+        return;
+    }
+    float max = row_max(x, a->v);
+    double at_target = x[target];
+    double sum = exp_row(x, a->v, max, a->backward);
+    *nll = (float)((double)max + log(sum) - at_target);
+    if (a->backward) {
+        scale_row(x, a->v, (float)(1.0 / sum));
+        x[target] -= 1.0f;
+    }
+}
+
+tern_status TERN_CPU_LEVEL(cross_entropy)(struct tern_cpu_device *device,
+                                          const struct tern_cross_entropy_args *args)
+{
+    struct tern_cross_entropy_args copy = *args;
+    tern_cpu_parallel(device, args->rows, loss_task, &copy);
+    return TERN_OK;
+}
