@@ -1,8 +1,9 @@
 /* act.c - GELU (tanh form) and SiLU, alone and as the gate of an MLP, forward and backward.
  *
- * Both are x * s(z) with s the logistic function: silu has z = x, and gelu(x) = x/2 (1 + tanh(u)) = x * s(2u) with
- * u = sqrt(2/pi) (x + 0.044715 x^3). Written so, no digit is lost where 1 + tanh(u) is small. With e = exp(-z):
- * s = 1/(1+e), s' = s * (e * s). e is capped at exp(87), where s is 2e-38 already, so that e * s stays finite. */
+ * Both are x * s(z) with s the logistic function: silu has z = x, and gelu(x) = x/2 (1 + tanh(u)) =
+ * x * s(2u) with u = sqrt(2/pi) (x + 0.044715 x^3). Written so, no digit is lost where 1 + tanh(u)
+ * is small. With e = exp(-z): s = 1/(1+e), s' = s * (e * s). e is capped at exp(87), where s is
+ * 2e-38 already, so that e * s stays finite. */
 #include "kernels/cpu/ops_level.h"
 #include "kernels/cpu/vec.h"
 
@@ -48,24 +49,28 @@ struct act_run {
     bool backward;
 };
 
-VF_INLINE void act_range(const struct tern_act_args *a, int64_t begin, int64_t count, bool backward,
-                         enum tern_act act, bool bf16)
+VF_INLINE void act_range(const struct tern_act_args *a,
+                         int64_t begin,
+                         int64_t count,
+                         bool backward,
+                         enum tern_act act,
+                         bool bf16)
 {
     const void *x = tern_cpu_ptr(a->x);
     if (backward) {
         const void *dy = tern_cpu_ptr(a->dy);
         void *dx = tern_cpu_ptr(a->dx);
         vf value;
-#define STEP(i, n)                                                                                 \
-    vf_put_n(dx, begin + (i),                                                                      \
-             vf_get_n(dy, begin + (i), n, bf16) *                                                  \
-                 act_slope(vf_get_n(x, begin + (i), n, bf16), act, &value),                        \
+#define STEP(i, n) \
+    vf_put_n(dx, begin + (i), \
+             vf_get_n(dy, begin + (i), n, bf16) * \
+                 act_slope(vf_get_n(x, begin + (i), n, bf16), act, &value), \
              n, bf16)
         VF_EACH(count, STEP);
 #undef STEP
     } else {
         void *y = tern_cpu_ptr(a->y);
-#define STEP(i, n)                                                                                 \
+#define STEP(i, n) \
     vf_put_n(y, begin + (i), act_value(vf_get_n(x, begin + (i), n, bf16), act), n, bf16)
         VF_EACH(count, STEP);
 #undef STEP
@@ -92,7 +97,8 @@ static void act_task(void *arg, int64_t task, int thread)
     }
 }
 
-static tern_status act_all(struct tern_cpu_device *device, const struct tern_act_args *args,
+static tern_status act_all(struct tern_cpu_device *device,
+                           const struct tern_act_args *args,
                            bool backward)
 {
     struct act_run run = {args, backward};
@@ -120,7 +126,10 @@ struct glu_run {
 };
 
 /* One row: gate_up (2F) = [gate | up], out (F), or dgate_up (2F) from dout (F). */
-VF_INLINE void glu_row(const struct tern_glu_args *a, int64_t row, bool backward, enum tern_act act,
+VF_INLINE void glu_row(const struct tern_glu_args *a,
+                       int64_t row,
+                       bool backward,
+                       enum tern_act act,
                        bool bf16)
 {
     const void *gate_up = tern_cpu_ptr(a->gate_up);
@@ -128,22 +137,22 @@ VF_INLINE void glu_row(const struct tern_glu_args *a, int64_t row, bool backward
     if (backward) {
         const void *dout = tern_cpu_ptr(a->dout);
         void *d = tern_cpu_ptr(a->dgate_up);
-#define STEP(i, n)                                                                                 \
-    do {                                                                                           \
-        vf dy_ = vf_get_n(dout, at + (i), n, bf16), value_;                                        \
-        vf slope_ = act_slope(vf_get_n(gate_up, gate + (i), n, bf16), act, &value_);               \
-        vf up_ = vf_get_n(gate_up, up + (i), n, bf16);                                             \
-        vf_put_n(d, gate + (i), dy_ *up_ *slope_, n, bf16);                                        \
-        vf_put_n(d, up + (i), dy_ *value_, n, bf16);                                               \
+#define STEP(i, n) \
+    do { \
+        vf dy_ = vf_get_n(dout, at + (i), n, bf16), value_; \
+        vf slope_ = act_slope(vf_get_n(gate_up, gate + (i), n, bf16), act, &value_); \
+        vf up_ = vf_get_n(gate_up, up + (i), n, bf16); \
+        vf_put_n(d, gate + (i), dy_ * up_ * slope_, n, bf16); \
+        vf_put_n(d, up + (i), dy_ * value_, n, bf16); \
     } while (0)
         VF_EACH(a->f, STEP);
 #undef STEP
     } else {
         void *out = tern_cpu_ptr(a->out);
-#define STEP(i, n)                                                                                 \
-    vf_put_n(out, at + (i),                                                                        \
-             act_value(vf_get_n(gate_up, gate + (i), n, bf16), act) *                              \
-                 vf_get_n(gate_up, up + (i), n, bf16),                                             \
+#define STEP(i, n) \
+    vf_put_n(out, at + (i), \
+             act_value(vf_get_n(gate_up, gate + (i), n, bf16), act) * \
+                 vf_get_n(gate_up, up + (i), n, bf16), \
              n, bf16)
         VF_EACH(a->f, STEP);
 #undef STEP
@@ -171,7 +180,8 @@ static void glu_task(void *arg, int64_t task, int thread)
     }
 }
 
-static tern_status glu_all(struct tern_cpu_device *device, const struct tern_glu_args *args,
+static tern_status glu_all(struct tern_cpu_device *device,
+                           const struct tern_glu_args *args,
                            bool backward)
 {
     struct glu_run run = {args, backward, 1};

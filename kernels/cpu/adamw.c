@@ -1,5 +1,6 @@
-/* adamw.c - one AdamW step over a run of elements: reads w, m, v, g, writes w, m, v and a copy (30 bytes an element
- * with a bf16 copy), so memory is what it costs; the square root and the two divisions hide behind it. */
+/* adamw.c - one AdamW step over a run of elements: reads w, m, v, g, writes w, m, v and a copy (30
+ * bytes an element with a bf16 copy), so memory is what it costs; the square root and the two
+ * divisions hide behind it. */
 #include "kernels/cpu/ops_level.h"
 #include "kernels/cpu/vec.h"
 
@@ -7,8 +8,15 @@ struct constants {
     vf scale, beta1, one_less_beta1, beta2, one_less_beta2, by_bias1, by_bias2, eps, lr, decay;
 };
 
-VF_INLINE void step(const struct constants *k, float *w, float *m, float *v, const float *g,
-                    void *copy, int64_t i, int n, bool copy_bf16)
+VF_INLINE void step(const struct constants *k,
+                    float *w,
+                    float *m,
+                    float *v,
+                    const float *g,
+                    void *copy,
+                    int64_t i,
+                    int n,
+                    bool copy_bf16)
 {
     vf grad = vf_get_n(g, i, n, false) * k->scale;
     vf mean = vf_fma(k->beta1, vf_get_n(m, i, n, false), k->one_less_beta1 * grad);

@@ -1,31 +1,50 @@
 /* attention.h - what attention forward and backward share: register tiles, packing, geometry.
  *
- * Everything is arranged so that a vector lane is a query: scores are kept transposed, S^T (keys, queries), in panels
- * of PANEL queries. Then maxima, sums and masks are vertical, K and V are read in their natural layout as broadcast
- * operands, and only Q is transposed, once a task. */
+ * Everything is arranged so that a vector lane is a query: scores are kept transposed, S^T (keys,
+ * queries), in panels of PANEL queries. Then maxima, sums and masks are vertical, K and V are read
+ * in their natural layout as broadcast operands, and only Q is transposed, once a task. */
 #ifndef TERN_KERNELS_CPU_ATTENTION_H
 #define TERN_KERNELS_CPU_ATTENTION_H
 
 #include "kernels/cpu/ops_level.h"
 #include "kernels/cpu/vec.h"
 
-/* A register tile is TILE_ROWS x TILE_VECTORS accumulators. Key blocks and padded head widths are multiples of
- * TILE_ROWS. */
+/* A register tile is TILE_ROWS x TILE_VECTORS accumulators. Key blocks and padded head widths are
+ * multiples of TILE_ROWS. */
 #if VF_AVX512
-enum { TILE_ROWS = 8, TILE_VECTORS = 3 };
+enum {
+    TILE_ROWS = 8,
+    TILE_VECTORS = 3
+};
 #elif VF_AVX2
-enum { TILE_ROWS = 4, TILE_VECTORS = 3 };
+enum {
+    TILE_ROWS = 4,
+    TILE_VECTORS = 3
+};
 #else
-enum { TILE_ROWS = 4, TILE_VECTORS = 2 };
+enum {
+    TILE_ROWS = 4,
+    TILE_VECTORS = 2
+};
 #endif
-enum { PANEL = TILE_VECTORS * VF_LANES };
+enum {
+    PANEL = TILE_VECTORS * VF_LANES
+};
 
 #define LOG2_E 1.4426950408889634f
 #define LN_2   0.6931471805599453
 
-/* c (TILE_ROWS, vectors * VF_LANES) = [c +] sum over p < k of a[r*a_row + p*a_k] * b[p*ldb + column]. */
-VF_INLINE void tile_multiply(int vectors, const float *a, int64_t a_row, int64_t a_k,
-                             const float *b, int64_t ldb, float *c, int64_t ldc, int64_t k,
+/* c (TILE_ROWS, vectors * VF_LANES) = [c +] sum over p < k of a[r*a_row + p*a_k] * b[p*ldb +
+ * column]. */
+VF_INLINE void tile_multiply(int vectors,
+                             const float *a,
+                             int64_t a_row,
+                             int64_t a_k,
+                             const float *b,
+                             int64_t ldb,
+                             float *c,
+                             int64_t ldc,
+                             int64_t k,
                              bool add)
 {
     vf acc[TILE_ROWS][TILE_VECTORS];
@@ -67,8 +86,16 @@ VF_INLINE void tile_multiply(int vectors, const float *a, int64_t a_row, int64_t
 }
 
 /* One tile row of c over n columns, n a multiple of VF_LANES. */
-VF_INLINE void row_multiply(int64_t n, const float *a, int64_t a_row, int64_t a_k, const float *b,
-                            int64_t ldb, float *c, int64_t ldc, int64_t k, bool add)
+VF_INLINE void row_multiply(int64_t n,
+                            const float *a,
+                            int64_t a_row,
+                            int64_t a_k,
+                            const float *b,
+                            int64_t ldb,
+                            float *c,
+                            int64_t ldc,
+                            int64_t k,
+                            bool add)
 {
     int64_t j = 0;
     for (; j + PANEL <= n; j += PANEL) {
@@ -85,7 +112,11 @@ VF_INLINE void row_multiply(int64_t n, const float *a, int64_t a_row, int64_t a_
 }
 
 /* dst (cols, rows) = src (rows, cols) transposed; rows and cols are multiples of 4. */
-VF_INLINE void transpose(const float *src, int64_t lds, int64_t rows, int64_t cols, float *dst,
+VF_INLINE void transpose(const float *src,
+                         int64_t lds,
+                         int64_t rows,
+                         int64_t cols,
+                         float *dst,
                          int64_t ldd)
 {
     for (int64_t i = 0; i < rows; i += 4) {
@@ -111,9 +142,15 @@ VF_INLINE void transpose(const float *src, int64_t lds, int64_t rows, int64_t co
     }
 }
 
-/* dst (dp) f32 = factor * src[at .. at+d) in f32 or bf16, 0 from d on; dp is a multiple of VF_LANES. */
-VF_INLINE void load_row(float *dst, const void *src, int64_t at, int64_t d, int64_t dp,
-                        float factor, bool bf16)
+/* dst (dp) f32 = factor * src[at .. at+d) in f32 or bf16, 0 from d on; dp is a multiple of
+ * VF_LANES. */
+VF_INLINE void load_row(float *dst,
+                        const void *src,
+                        int64_t at,
+                        int64_t d,
+                        int64_t dp,
+                        float factor,
+                        bool bf16)
 {
     vf f = vf_set1(factor);
 #define STEP(i, n) vf_store(dst + (i), vf_get_n(src, at + (i), n, bf16) * f)
@@ -124,8 +161,13 @@ VF_INLINE void load_row(float *dst, const void *src, int64_t at, int64_t d, int6
     }
 }
 
-VF_INLINE void load_row_any(float *dst, const void *src, int64_t at, int64_t d, int64_t dp,
-                            float factor, bool bf16)
+VF_INLINE void load_row_any(float *dst,
+                            const void *src,
+                            int64_t at,
+                            int64_t d,
+                            int64_t dp,
+                            float factor,
+                            bool bf16)
 {
     if (bf16) {
         load_row(dst, src, at, d, dp, factor, true);
@@ -135,7 +177,11 @@ VF_INLINE void load_row_any(float *dst, const void *src, int64_t at, int64_t d, 
 }
 
 /* dst[at ..) = factor * src (d) f32, in f32 or bf16. */
-VF_INLINE void store_row_any(void *dst, int64_t at, const float *src, int64_t d, float factor,
+VF_INLINE void store_row_any(void *dst,
+                             int64_t at,
+                             const float *src,
+                             int64_t d,
+                             float factor,
                              bool bf16)
 {
     vf f = vf_set1(factor);
@@ -150,9 +196,16 @@ VF_INLINE void store_row_any(void *dst, int64_t at, const float *src, int64_t d,
 #undef STEP_BF16
 }
 
-/* dst (padded, dp): rows [first, first + count) of keys or values of head `kv` in batch `b`, zero rows after. */
-VF_INLINE void load_keys(float *dst, const struct tern_attention_args *a, struct tern_dptr from,
-                         int64_t b, int64_t kv, int64_t first, int64_t count, int64_t padded,
+/* dst (padded, dp): rows [first, first + count) of keys or values of head `kv` in batch `b`, zero
+ * rows after. */
+VF_INLINE void load_keys(float *dst,
+                         const struct tern_attention_args *a,
+                         struct tern_dptr from,
+                         int64_t b,
+                         int64_t kv,
+                         int64_t first,
+                         int64_t count,
+                         int64_t padded,
                          int64_t dp)
 {
     for (int64_t j = 0; j < count; j++) {

@@ -1,25 +1,34 @@
-/* attention_bwd.c - gradients of causal attention, with P recomputed from lse: memory linear in T, no atomics.
+/* attention_bwd.c - gradients of causal attention, with P recomputed from lse: memory linear in T,
+ * no atomics.
  *
  * With S = scale Q K^T, P = exp(S - lse), delta = rowsum(dO * O):
  *   dV = P^T dO      dP = dO V^T      dS = P * (dP - delta)      dQ = scale dS K      dK = scale dS^T Q
- * One pair of blocks (ROWS queries of one head, KEYS keys) costs 10 * ROWS * KEYS * D operations. Scores are kept
- * transposed (keys, queries), as in the forward.
+ * One pair of blocks (ROWS queries of one head, KEYS keys) costs 10 * ROWS * KEYS * D operations.
+ * Scores are kept transposed (keys, queries), as in the forward.
  *
- * Two ways around the pairs. Whole: a task is (batch, key/value head), goes through its queries once and keeps dK and dV
- * of the whole head in scratch. Split: one task a block of queries for dQ, then one a block of keys for dK and dV; 14
- * instead of 10 operations, but as many tasks as blocks. Every sum has the same order in both (dQ over keys, dK and
- * dV over the heads of the group, then queries), so which one runs may depend on the thread count and on memory. */
+ * Two ways around the pairs. Whole: a task is (batch, key/value head), goes through its queries
+ * once and keeps dK and dV of the whole head in scratch. Split: one task a block of queries for dQ,
+ * then one a block of keys for dK and dV; 14 instead of 10 operations, but as many tasks as blocks.
+ * Every sum has the same order in both (dQ over keys, dK and dV over the heads of the group, then
+ * queries), so which one runs may depend on the thread count and on memory. */
 #include "kernels/cpu/attention.h"
 
 #include <math.h>
 
 #if VF_AVX512 || VF_AVX2
-enum { ROWS = 96 };
+enum {
+    ROWS = 96
+};
 #else
-enum { ROWS = 64 };
+enum {
+    ROWS = 64
+};
 #endif
-enum { KEYS = TERN_CPU_ATTN_KEYS_BWD };
-_Static_assert(ROWS % PANEL == 0 && (int)ROWS <= (int)TERN_CPU_ATTN_ROWS_BWD, "whole panels that fit scratch");
+enum {
+    KEYS = TERN_CPU_ATTN_KEYS_BWD
+};
+_Static_assert(ROWS % PANEL == 0 && (int)ROWS <= (int)TERN_CPU_ATTN_ROWS_BWD,
+               "whole panels that fit scratch");
 _Static_assert(KEYS % TILE_ROWS == 0 && ROWS % TILE_ROWS == 0, "whole tiles");
 
 struct bwd_run {
@@ -30,13 +39,13 @@ struct bwd_run {
 };
 
 struct bwd_scratch {
-    float *q, *dout;         /* (ROWS, dp) */
-    float *qt, *dot;         /* (dp, PANEL) panels; q scaled by scale * log2 e */
-    float *dq;               /* (ROWS, dp) */
-    float *keys, *values;    /* (KEYS, dp) */
-    float *dk, *dv;          /* (KEYS, dp), split only */
-    float *pt, *dst;         /* (KEYS, ROWS) */
-    float *lse, *delta, *at; /* ROWS: base 2; rowsum(dO * O); position */
+    float *q, *dout;            /* (ROWS, dp) */
+    float *qt, *dot;            /* (dp, PANEL) panels; q scaled by scale * log2 e */
+    float *dq;                  /* (ROWS, dp) */
+    float *keys, *values;       /* (KEYS, dp) */
+    float *dk, *dv;             /* (KEYS, dp), split only */
+    float *pt, *dst;            /* (KEYS, ROWS) */
+    float *lse, *delta, *at;    /* ROWS: base 2; rowsum(dO * O); position */
     float *whole_dk, *whole_dv; /* (Tkv padded, dp), whole only */
 };
 
@@ -111,9 +120,14 @@ static void load_queries(const struct bwd_run *run, const struct queries *q, str
     }
 }
 
-/* One panel: pt and dst (the panel's columns of (KEYS, ROWS)) from scores and dP; rows from `keys` on become 0. */
-static void score_panel(const struct bwd_run *run, const struct bwd_scratch *s, int64_t r0,
-                        int64_t k0, int64_t keys, bool masked)
+/* One panel: pt and dst (the panel's columns of (KEYS, ROWS)) from scores and dP; rows from `keys`
+ * on become 0. */
+static void score_panel(const struct bwd_run *run,
+                        const struct bwd_scratch *s,
+                        int64_t r0,
+                        int64_t k0,
+                        int64_t keys,
+                        bool masked)
 {
     const struct tern_attention_args *a = run->args;
     float *pt = s->pt + r0, *dst = s->dst + r0;
@@ -147,8 +161,11 @@ static void score_panel(const struct bwd_run *run, const struct bwd_scratch *s, 
 }
 
 /* P^T and dS^T of a pair of blocks. False when no query of the block sees a key of it. */
-static bool score_pair(const struct bwd_run *run, const struct queries *q,
-                       const struct bwd_scratch *s, int64_t k0, int64_t count)
+static bool score_pair(const struct bwd_run *run,
+                       const struct queries *q,
+                       const struct bwd_scratch *s,
+                       int64_t k0,
+                       int64_t count)
 {
     const struct tern_attention_args *a = run->args;
     int64_t offset = a->tkv - a->tq;
@@ -167,8 +184,11 @@ static bool score_pair(const struct bwd_run *run, const struct queries *q,
 }
 
 /* dq (ROWS, dp) += dS K. */
-static void add_dq(const struct bwd_run *run, const struct queries *q, const struct bwd_scratch *s,
-                   int64_t k0, int64_t count)
+static void add_dq(const struct bwd_run *run,
+                   const struct queries *q,
+                   const struct bwd_scratch *s,
+                   int64_t k0,
+                   int64_t count)
 {
     int64_t low = run->args->tkv - run->args->tq + q->t0;
     for (int64_t i = 0; i < q->rows; i += TILE_ROWS) {
@@ -181,8 +201,13 @@ static void add_dq(const struct bwd_run *run, const struct queries *q, const str
 }
 
 /* dk, dv (KEYS, dp) += dS^T Q, P^T dO; rows of queries above the diagonal are left out. */
-static void add_dkv(const struct bwd_run *run, const struct queries *q, const struct bwd_scratch *s,
-                    int64_t k0, int64_t count, float *dk, float *dv)
+static void add_dkv(const struct bwd_run *run,
+                    const struct queries *q,
+                    const struct bwd_scratch *s,
+                    int64_t k0,
+                    int64_t count,
+                    float *dk,
+                    float *dv)
 {
     int64_t low = run->args->tkv - run->args->tq + q->t0;
     for (int64_t j = 0; j < count; j += TILE_ROWS) {
@@ -198,15 +223,20 @@ static void add_dkv(const struct bwd_run *run, const struct queries *q, const st
     }
 }
 
-static void load_pair_keys(const struct bwd_run *run, const struct bwd_scratch *s, int64_t b,
-                           int64_t kv, int64_t k0, int64_t count)
+static void load_pair_keys(const struct bwd_run *run,
+                           const struct bwd_scratch *s,
+                           int64_t b,
+                           int64_t kv,
+                           int64_t k0,
+                           int64_t count)
 {
     int64_t padded = tern_cpu_round_up(count, TILE_ROWS);
     load_keys(s->keys, run->args, run->args->k, b, kv, k0, count, padded, run->dp);
     load_keys(s->values, run->args, run->args->v, b, kv, k0, count, padded, run->dp);
 }
 
-static void store_dq(const struct bwd_run *run, const struct queries *q,
+static void store_dq(const struct bwd_run *run,
+                     const struct queries *q,
                      const struct bwd_scratch *s)
 {
     const struct tern_attention_args *a = run->args;
@@ -218,21 +248,27 @@ static void store_dq(const struct bwd_run *run, const struct queries *q,
 }
 
 /* dk was summed with queries scaled by scale * log2 e. */
-static void store_dkv(const struct bwd_run *run, int64_t b, int64_t kv, int64_t k0, int64_t count,
-                      const float *dk, const float *dv)
+static void store_dkv(const struct bwd_run *run,
+                      int64_t b,
+                      int64_t kv,
+                      int64_t k0,
+                      int64_t count,
+                      const float *dk,
+                      const float *dv)
 {
     const struct tern_attention_args *a = run->args;
     for (int64_t j = 0; j < count; j++) {
         int64_t to = b * a->kv_batch + (k0 + j) * a->kv_row + kv * a->d;
         store_row_any(tern_cpu_ptr(a->dk), to, dk + j * run->dp, a->d, (float)LN_2,
                       a->dtype == TERN_BF16);
-        store_row_any(tern_cpu_ptr(a->dv), to, dv + j * run->dp, a->d, 1.0f,
-                      a->dtype == TERN_BF16);
+        store_row_any(tern_cpu_ptr(a->dv), to, dv + j * run->dp, a->d, 1.0f, a->dtype == TERN_BF16);
     }
 }
 
 /* The keys that a block of queries sees: blocks [first, last). */
-static void key_range(const struct bwd_run *run, const struct queries *q, int64_t *first,
+static void key_range(const struct bwd_run *run,
+                      const struct queries *q,
+                      int64_t *first,
                       int64_t *last)
 {
     const struct tern_attention_args *a = run->args;

@@ -1,10 +1,12 @@
-/* attention_fwd.c - causal attention forward with an online softmax: memory linear in T, work only below the diagonal.
+/* attention_fwd.c - causal attention forward with an online softmax: memory linear in T, work only
+ * below the diagonal.
  *
- * A task is (batch, key/value head, run of query positions); its rows are the run's positions times the H/K query
- * heads of the group, position-major, so that a panel of lanes spans few positions. For each block of keys and each
- * panel: S^T = K Q^T (scaled by scale * log2 e when Q was packed), mask, new maximum, P = 2^(S - max), rescale O^T if
- * the maximum moved, O^T += V^T P. A row's numbers depend on its own keys in blocks of ATTN_KEYS_FWD alone, never on
- * the run or panel it sits in, so runs may be cut to suit the thread count.
+ * A task is (batch, key/value head, run of query positions); its rows are the run's positions times
+ * the H/K query heads of the group, position-major, so that a panel of lanes spans few positions.
+ * For each block of keys and each panel: S^T = K Q^T (scaled by scale * log2 e when Q was packed),
+ * mask, new maximum, P = 2^(S - max), rescale O^T if the maximum moved, O^T += V^T P. A row's
+ * numbers depend on its own keys in blocks of ATTN_KEYS_FWD alone, never on the run or panel it
+ * sits in, so runs may be cut to suit the thread count.
  *
  * Few rows (a decode step) have no lanes to fill: see attend_few below. */
 #include "kernels/cpu/attention.h"
@@ -12,13 +14,17 @@
 #include <float.h>
 #include <math.h>
 
-enum { KEYS = TERN_CPU_ATTN_KEYS_FWD };
+enum {
+    KEYS = TERN_CPU_ATTN_KEYS_FWD
+};
 
 struct fwd_run {
     struct tern_cpu_device *device;
     const struct tern_attention_args *args;
     int64_t group; /* query heads of a key/value head */
     int64_t dp;    /* D padded */
+    int64_t heads_task,
+        parts; /* heads of a task (the group, unless it is huge), parts of a group */
     int64_t positions, runs;
     int64_t splits, split_keys; /* few rows only */
 };
@@ -47,9 +53,9 @@ static struct fwd_scratch carve(const struct fwd_run *run, int thread)
     return s;
 }
 
-/* The queries of a task, as rows r = (t - t0) * group + g. */
+/* The queries of a task: row r is position t0 + r / heads of head head0 + r % heads. */
 struct block {
-    int64_t b, kv, t0, rows;
+    int64_t b, kv, head0, heads, t0, rows;
 };
 
 static void pack_queries(const struct fwd_run *run, const struct block *q, struct fwd_scratch *s)
@@ -59,7 +65,7 @@ static void pack_queries(const struct fwd_run *run, const struct block *q, struc
     for (int64_t r0 = 0; r0 < padded; r0 += PANEL) {
         for (int64_t lane = 0; lane < PANEL; lane++) {
             int64_t r = r0 + lane < q->rows ? r0 + lane : q->rows - 1; /* the last row again */
-            int64_t t = q->t0 + r / run->group, head = q->kv * run->group + r % run->group;
+            int64_t t = q->t0 + r / q->heads, head = q->head0 + r % q->heads;
             int64_t at = q->b * a->q_batch + t * a->q_row + head * a->d;
             load_row_any(s->rows + lane * run->dp, tern_cpu_ptr(a->q), at, a->d, run->dp,
                          a->scale * LOG2_E, a->dtype == TERN_BF16);
@@ -90,7 +96,8 @@ static void mask_scores(float *st, const float *at, int64_t k0, int64_t keys, in
     }
 }
 
-/* Maximum of the lane over the block, P in place of S, sums, and O^T rescaled where the maximum moved. */
+/* Maximum of the lane over the block, P in place of S, sums, and O^T rescaled where the maximum
+ * moved. */
 static void softmax_block(float *st, float *ot, float *max, float *sum, int64_t keys, int64_t d)
 {
     for (int v = 0; v < TILE_VECTORS; v++) {
@@ -136,7 +143,7 @@ static void finish_queries(const struct fwd_run *run, const struct block *q, str
     for (int64_t r0 = 0; r0 < q->rows; r0 += PANEL) {
         transpose(s->ot + r0 * run->dp, PANEL, run->dp, PANEL, s->rows, run->dp);
         for (int64_t r = r0; r < least(q->rows, r0 + PANEL); r++) {
-            int64_t t = q->t0 + r / run->group, head = q->kv * run->group + r % run->group;
+            int64_t t = q->t0 + r / q->heads, head = q->head0 + r % q->heads;
             int64_t to = q->b * a->out_batch + t * a->out_row + head * a->d;
             float sum = s->sum[r];
             store_row_any(tern_cpu_ptr(a->out), to, s->rows + (r - r0) * run->dp, a->d,
@@ -150,13 +157,17 @@ static void finish_queries(const struct fwd_run *run, const struct block *q, str
 }
 
 /* One panel against one block of keys. */
-static void attend_panel(const struct fwd_run *run, const struct block *q, struct fwd_scratch *s,
-                         int64_t r0, int64_t k0, int64_t count)
+static void attend_panel(const struct fwd_run *run,
+                         const struct block *q,
+                         struct fwd_scratch *s,
+                         int64_t r0,
+                         int64_t k0,
+                         int64_t count)
 {
     const struct tern_attention_args *a = run->args;
     int64_t offset = a->tkv - a->tq, last_row = least(q->rows, r0 + PANEL) - 1;
-    int64_t low = offset + q->t0 + r0 / run->group;        /* the panel's first position */
-    int64_t high = offset + q->t0 + last_row / run->group; /* and last */
+    int64_t low = offset + q->t0 + r0 / q->heads;        /* the panel's first position */
+    int64_t high = offset + q->t0 + last_row / q->heads; /* and last */
     int64_t need = least(count, high - k0 + 1);
     if (need <= 0 || k0 + count <= first_key(a, low)) {
         return;
@@ -182,14 +193,16 @@ static void attend_many_task(void *arg, int64_t task, int thread)
     const struct fwd_run *run = arg;
     const struct tern_attention_args *a = run->args;
     struct fwd_scratch s = carve(run, thread);
-    int64_t heads = a->b * a->kv_heads;
+    int64_t groups = a->b * a->kv_heads * run->parts;
     /* The last positions see the most keys: they go first, so that threads end together. */
-    int64_t part = run->runs - 1 - task / heads;
-    struct block q = {.b = task % heads / a->kv_heads,
-                      .kv = task % a->kv_heads,
-                      .t0 = part * run->positions};
+    int64_t span = run->runs - 1 - task / groups, part = task % run->parts;
+    int64_t pair = task % groups / run->parts;
+    struct block q = {
+        .b = pair / a->kv_heads, .kv = pair % a->kv_heads, .t0 = span * run->positions};
+    q.head0 = q.kv * run->group + part * run->heads_task;
+    q.heads = least(run->heads_task, run->group - part * run->heads_task);
     int64_t t1 = least(a->tq, q.t0 + run->positions), offset = a->tkv - a->tq;
-    q.rows = (t1 - q.t0) * run->group;
+    q.rows = (t1 - q.t0) * q.heads;
     pack_queries(run, &q, &s);
     int64_t first = first_key(a, offset + q.t0) / KEYS * KEYS;
     for (int64_t k0 = first; k0 < offset + t1; k0 += KEYS) {
@@ -204,9 +217,9 @@ static void attend_many_task(void *arg, int64_t task, int thread)
     finish_queries(run, &q, &s);
 }
 
-/* Decode: a task is (batch, key/value head, split of the keys). Every key and value is read once from memory, in its
- * own dtype; scores are dot products along D. With several splits each leaves (maximum, sum, O) in shared memory, and
- * a second pass adds them in order. */
+/* Decode: a task is (batch, key/value head, split of the keys). Every key and value is read once
+ * from memory, in its own dtype; scores are dot products along D. With several splits each leaves
+ * (maximum, sum, O) in shared memory, and a second pass adds them in order. */
 VF_INLINE float dot(const float *q, const void *k, int64_t at, int64_t d, bool bf16)
 {
     vf s0 = vf_zero(), s1 = s0;
@@ -223,8 +236,15 @@ VF_INLINE float dot(const float *q, const void *k, int64_t at, int64_t d, bool b
 }
 
 /* o (dp) += sum of p[j] * v[at + j*row ..] for j in [from, to). */
-VF_INLINE void add_values(float *o, const float *p, const void *v, int64_t at, int64_t row,
-                          int64_t from, int64_t to, int64_t d, bool bf16)
+VF_INLINE void add_values(float *o,
+                          const float *p,
+                          const void *v,
+                          int64_t at,
+                          int64_t row,
+                          int64_t from,
+                          int64_t to,
+                          int64_t d,
+                          bool bf16)
 {
     int64_t i = 0;
     for (; i + 4 * VF_LANES <= d; i += 4 * VF_LANES) {
@@ -253,9 +273,17 @@ VF_INLINE void add_values(float *o, const float *p, const void *v, int64_t at, i
     }
 }
 
-/* Keys [from, to) of the block at k0 for one query row: state[0] maximum, state[1] sum, then O (dp). */
-VF_INLINE void attend_one(const struct tern_attention_args *a, const float *q, float *state,
-                          float *p, int64_t at, int64_t from, int64_t to, int64_t dp, bool bf16)
+/* Keys [from, to) of the block at k0 for one query row: state[0] maximum, state[1] sum, then O
+ * (dp). */
+VF_INLINE void attend_one(const struct tern_attention_args *a,
+                          const float *q,
+                          float *state,
+                          float *p,
+                          int64_t at,
+                          int64_t from,
+                          int64_t to,
+                          int64_t dp,
+                          bool bf16)
 {
     const void *k = tern_cpu_ptr(a->k), *v = tern_cpu_ptr(a->v);
     float old = state[0], max = old, *o = state + 2;
@@ -300,9 +328,8 @@ static void attend_few_task(void *arg, int64_t task, int thread)
     bool bf16 = a->dtype == TERN_BF16;
     for (int64_t r = 0; r < rows; r++) {
         int64_t t = r / run->group, h = kv * run->group + r % run->group;
-        load_row_any(q + r * run->dp, tern_cpu_ptr(a->q),
-                     b * a->q_batch + t * a->q_row + h * a->d, a->d, run->dp, a->scale * LOG2_E,
-                     bf16);
+        load_row_any(q + r * run->dp, tern_cpu_ptr(a->q), b * a->q_batch + t * a->q_row + h * a->d,
+                     a->d, run->dp, a->scale * LOG2_E, bf16);
         float *state = few_state(run, head, split, r);
         memset(state, 0, (size_t)(run->dp + 2) * sizeof *state);
         state[0] = -FLT_MAX;
@@ -385,18 +412,16 @@ tern_status TERN_CPU_LEVEL(attention_fwd)(struct tern_cpu_device *device,
     }
     TERN_RETURN_IF_ERR(
         tern_cpu_need(device, "attention_fwd", 0, tern_cpu_attention_fwd_scratch(args->d)));
-    run.positions = most(1, TERN_CPU_ATTN_ROWS_FWD / group);
-    if (group > TERN_CPU_ATTN_ROWS_FWD) {
-        return tern_fail(TERN_ERR_UNSUPPORTED,
-                         "cpu attention_fwd: %lld query heads share a key/value head, at most %d can",
-                         (long long)group, TERN_CPU_ATTN_ROWS_FWD);
-    }
+    run.heads_task = least(group, TERN_CPU_ATTN_ROWS_FWD);
+    run.parts = (group + run.heads_task - 1) / run.heads_task;
+    run.positions = TERN_CPU_ATTN_ROWS_FWD / run.heads_task;
     /* Shorter runs when there would be too few tasks for the threads to end together. */
-    while (run.positions * group > 2 * PANEL && run.positions > 1 &&
-           heads * ((args->tq + run.positions - 1) / run.positions) < 4 * device->threads) {
+    while (run.positions * run.heads_task > 2 * PANEL && run.positions > 1 &&
+           heads * run.parts * ((args->tq + run.positions - 1) / run.positions) <
+               4 * device->threads) {
         run.positions = (run.positions + 1) / 2;
     }
     run.runs = (args->tq + run.positions - 1) / run.positions;
-    tern_cpu_parallel(device, heads * run.runs, attend_many_task, &run);
+    tern_cpu_parallel(device, heads * run.parts * run.runs, attend_many_task, &run);
     return TERN_OK;
 }

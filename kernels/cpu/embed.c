@@ -1,8 +1,12 @@
-/* embed.c - token and position embeddings: rows gathered forward, rows added in ascending order backward. */
+/* embed.c - token and position embeddings: rows gathered forward, rows added in ascending order
+ * backward. */
 #include "kernels/cpu/ops_level.h"
 #include "kernels/cpu/vec.h"
 
-enum { ROWS_TASK = 32, COLUMNS_MIN = 32 };
+enum {
+    ROWS_TASK = 32,
+    COLUMNS_MIN = 32
+};
 
 VF_INLINE void embed_row(const struct tern_embed_fwd_args *a, int64_t row, bool bf16)
 {
@@ -17,8 +21,8 @@ VF_INLINE void embed_row(const struct tern_embed_fwd_args *a, int64_t row, bool 
         return;
     }
     int64_t place = (a->first_position + row % a->t) * a->c;
-#define STEP(i, n)                                                                                 \
-    vf_put_n(out, to + (i),                                                                        \
+#define STEP(i, n) \
+    vf_put_n(out, to + (i), \
              vf_get_n(wte, token + (i), n, bf16) + vf_get_n(wpe, place + (i), n, bf16), n, bf16)
     VF_EACH(a->c, STEP);
 #undef STEP
@@ -51,9 +55,11 @@ struct embed_bwd_run {
     int64_t columns; /* of a task */
 };
 
-/* Columns [begin, begin + count) of every row, in order. No two tasks touch the same number, so nothing has to be
- * sorted and the sums have one order whatever the split. */
-VF_INLINE void embed_bwd_columns(const struct tern_embed_bwd_args *a, int64_t begin, int64_t count,
+/* Columns [begin, begin + count) of every row, in order. No two tasks touch the same number, so
+ * nothing has to be sorted and the sums have one order whatever the split. */
+VF_INLINE void embed_bwd_columns(const struct tern_embed_bwd_args *a,
+                                 int64_t begin,
+                                 int64_t count,
                                  bool bf16)
 {
     const int32_t *ids = tern_cpu_ptr(a->ids);
@@ -70,13 +76,13 @@ VF_INLINE void embed_bwd_columns(const struct tern_embed_bwd_args *a, int64_t be
                 __builtin_prefetch(next + line, 1);
             }
         }
-#define STEP(i, n)                                                                                 \
-    do {                                                                                           \
-        vf d_ = vf_get_n(dout, from + (i), n, bf16);                                               \
-        vf_put_n(dwte, token + (i), vf_get_n(dwte, token + (i), n, false) + d_, n, false);         \
-        if (dwpe != NULL) {                                                                        \
-            vf_put_n(dwpe, place + (i), vf_get_n(dwpe, place + (i), n, false) + d_, n, false);     \
-        }                                                                                          \
+#define STEP(i, n) \
+    do { \
+        vf d_ = vf_get_n(dout, from + (i), n, bf16); \
+        vf_put_n(dwte, token + (i), vf_get_n(dwte, token + (i), n, false) + d_, n, false); \
+        if (dwpe != NULL) { \
+            vf_put_n(dwpe, place + (i), vf_get_n(dwpe, place + (i), n, false) + d_, n, false); \
+        } \
     } while (0)
         VF_EACH(count, STEP);
 #undef STEP

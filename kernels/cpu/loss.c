@@ -1,14 +1,16 @@
 /* loss.c - softmax cross-entropy of rows of f32 logits (R, V), in place.
  *
- * A task is a row: its maximum, then exp(x - max) and its sum, then (backward) the scaling. A row of 50,257 logits
- * is 201 KB and stays in the second-level cache, so memory sees it once in and once out. Sums are f32 over
- * SUM_RUN elements in four vectors, and double over the runs. */
+ * A task is a row: its maximum, then exp(x - max) and its sum, then (backward) the scaling. A row
+ * of 50,257 logits is 201 KB and stays in the second-level cache, so memory sees it once in and
+ * once out. Sums are f32 over SUM_RUN elements in four vectors, and double over the runs. */
 #include "kernels/cpu/ops_level.h"
 #include "kernels/cpu/vec.h"
 
 #include <math.h>
 
-enum { SUM_RUN = 1024 };
+enum {
+    SUM_RUN = 1024
+};
 
 static float row_max(const float *x, int64_t n)
 {

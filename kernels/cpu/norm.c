@@ -1,8 +1,10 @@
-/* norm.c - LayerNorm and RMSNorm over rows (N, C), with the residual sum in front and its gradient behind.
+/* norm.c - LayerNorm and RMSNorm over rows (N, C), with the residual sum in front and its gradient
+ * behind.
  *
- * A row is read from memory once (it fits the first-level cache for what follows): the sum, rounded as stored; its
- * mean; the mean of its squared deviations (two passes, no cancellation); the output. Row sums run in four vectors
- * of f32 in a fixed order. Backward, with xhat = (x - mean) rstd and g = dy gamma:
+ * A row is read from memory once (it fits the first-level cache for what follows): the sum, rounded
+ * as stored; its mean; the mean of its squared deviations (two passes, no cancellation); the
+ * output. Row sums run in four vectors of f32 in a fixed order. Backward, with xhat = (x - mean)
+ * rstd and g = dy gamma:
  *   dx = dresidual + rstd (g - mean(g) - xhat mean(g xhat))         (rms: without mean(g))
  *   dgamma = sum over rows of dy xhat, dbeta = sum over rows of dy:
  * rows are cut into runs by the shape alone, each run is summed in order, then the runs are. */
@@ -11,26 +13,29 @@
 
 #include <math.h>
 
-enum { ROWS_TASK = 16, COLUMNS_TASK = 1024 };
+enum {
+    ROWS_TASK = 16,
+    COLUMNS_TASK = 1024
+};
 
 /* Sum over a row of EXPRESSION(i, n), a vf whose lanes from n on are 0. */
-#define ROW_SUM(result, count, EXPRESSION)                                                         \
-    do {                                                                                           \
-        vf s0_ = vf_zero(), s1_ = s0_, s2_ = s0_, s3_ = s0_;                                       \
-        int64_t i_ = 0, c_ = (count);                                                              \
-        for (; i_ + 4 * VF_LANES <= c_; i_ += 4 * VF_LANES) {                                      \
-            s0_ = s0_ + EXPRESSION(i_, VF_LANES);                                                  \
-            s1_ = s1_ + EXPRESSION(i_ + VF_LANES, VF_LANES);                                       \
-            s2_ = s2_ + EXPRESSION(i_ + 2 * VF_LANES, VF_LANES);                                   \
-            s3_ = s3_ + EXPRESSION(i_ + 3 * VF_LANES, VF_LANES);                                   \
-        }                                                                                          \
-        for (; i_ + VF_LANES <= c_; i_ += VF_LANES) {                                              \
-            s0_ = s0_ + EXPRESSION(i_, VF_LANES);                                                  \
-        }                                                                                          \
-        if (i_ < c_) {                                                                             \
-            s1_ = s1_ + EXPRESSION(i_, (int)(c_ - i_));                                            \
-        }                                                                                          \
-        (result) = vf_sum((s0_ + s1_) + (s2_ + s3_));                                              \
+#define ROW_SUM(result, count, EXPRESSION) \
+    do { \
+        vf s0_ = vf_zero(), s1_ = s0_, s2_ = s0_, s3_ = s0_; \
+        int64_t i_ = 0, c_ = (count); \
+        for (; i_ + 4 * VF_LANES <= c_; i_ += 4 * VF_LANES) { \
+            s0_ = s0_ + EXPRESSION(i_, VF_LANES); \
+            s1_ = s1_ + EXPRESSION(i_ + VF_LANES, VF_LANES); \
+            s2_ = s2_ + EXPRESSION(i_ + 2 * VF_LANES, VF_LANES); \
+            s3_ = s3_ + EXPRESSION(i_ + 3 * VF_LANES, VF_LANES); \
+        } \
+        for (; i_ + VF_LANES <= c_; i_ += VF_LANES) { \
+            s0_ = s0_ + EXPRESSION(i_, VF_LANES); \
+        } \
+        if (i_ < c_) { \
+            s1_ = s1_ + EXPRESSION(i_, (int)(c_ - i_)); \
+        } \
+        (result) = vf_sum((s0_ + s1_) + (s2_ + s3_)); \
     } while (0)
 
 /* Lanes from n on become 0. */
@@ -54,9 +59,9 @@ VF_INLINE void norm_row(const struct tern_norm_fwd_args *a, int64_t row, bool rm
     if (!tern_dptr_is_null(a->residual)) {
         const void *residual = tern_cpu_ptr(a->residual);
         void *sum = tern_cpu_ptr(a->sum);
-#define STEP(i, n)                                                                                 \
-    vf_put_n(sum, at + (i), vf_get_n(x, at + (i), n, bf16) + vf_get_n(residual, at + (i), n, bf16), \
-             n, bf16)
+#define STEP(i, n) \
+    vf_put_n(sum, at + (i), \
+             vf_get_n(x, at + (i), n, bf16) + vf_get_n(residual, at + (i), n, bf16), n, bf16)
         VF_EACH(a->c, STEP);
 #undef STEP
         x = sum;
@@ -74,11 +79,11 @@ VF_INLINE void norm_row(const struct tern_norm_fwd_args *a, int64_t row, bool rm
 #undef TERM
     float rstd = 1.0f / sqrtf(total / (float)a->c + a->eps);
     vf r = vf_set1(rstd);
-#define STEP(i, n)                                                                                 \
-    do {                                                                                           \
-        vf y_ = (vf_get_n(x, at + (i), n, bf16) - m) * r;                                          \
-        vf b_ = beta == NULL ? vf_zero() : vf_get_n(beta, i, n, bf16);                             \
-        vf_put_n(out, at + (i), vf_fma(y_, vf_get_n(gamma, i, n, bf16), b_), n, bf16);             \
+#define STEP(i, n) \
+    do { \
+        vf y_ = (vf_get_n(x, at + (i), n, bf16) - m) * r; \
+        vf b_ = beta == NULL ? vf_zero() : vf_get_n(beta, i, n, bf16); \
+        vf_put_n(out, at + (i), vf_fma(y_, vf_get_n(gamma, i, n, bf16), b_), n, bf16); \
     } while (0)
     VF_EACH(a->c, STEP);
 #undef STEP
@@ -123,8 +128,12 @@ struct norm_bwd_run {
     float *sums; /* (runs, 2, C): dgamma and dbeta of each run */
 };
 
-VF_INLINE void norm_bwd_row(const struct tern_norm_bwd_args *a, int64_t row, float *dgamma,
-                            float *dbeta, bool rms, bool bf16)
+VF_INLINE void norm_bwd_row(const struct tern_norm_bwd_args *a,
+                            int64_t row,
+                            float *dgamma,
+                            float *dbeta,
+                            bool rms,
+                            bool bf16)
 {
     int64_t at = row * a->c;
     const void *dy = tern_cpu_ptr(a->dy), *x = tern_cpu_ptr(a->x), *gamma = tern_cpu_ptr(a->gamma);
@@ -137,26 +146,26 @@ VF_INLINE void norm_bwd_row(const struct tern_norm_bwd_args *a, int64_t row, flo
         ROW_SUM(g_sum, a->c, TERM);
 #undef TERM
     }
-#define TERM(i, n)                                                                                 \
-    (vf_get_n(dy, at + (i), n, bf16) * vf_get_n(gamma, i, n, bf16) *                               \
+#define TERM(i, n) \
+    (vf_get_n(dy, at + (i), n, bf16) * vf_get_n(gamma, i, n, bf16) * \
      ((vf_get_n(x, at + (i), n, bf16) - m) * r))
     ROW_SUM(gx_sum, a->c, TERM);
 #undef TERM
     vf g_mean = vf_set1(g_sum / (float)a->c), gx_mean = vf_set1(gx_sum / (float)a->c);
-#define STEP(i, n)                                                                                 \
-    do {                                                                                           \
-        vf dy_ = vf_get_n(dy, at + (i), n, bf16);                                                  \
-        vf xhat_ = (vf_get_n(x, at + (i), n, bf16) - m) * r;                                       \
-        vf g_ = dy_ * vf_get_n(gamma, i, n, bf16) - g_mean - xhat_ * gx_mean;                      \
-        vf d_ = g_ * r;                                                                            \
-        if (dresidual != NULL) {                                                                   \
-            d_ = d_ + vf_get_n(dresidual, at + (i), n, bf16);                                      \
-        }                                                                                          \
-        vf_put_n(dx, at + (i), d_, n, bf16);                                                       \
-        vf_put_n(dgamma, i, vf_fma(dy_, xhat_, vf_get_n(dgamma, i, n, false)), n, false);          \
-        if (!rms) {                                                                                \
-            vf_put_n(dbeta, i, vf_get_n(dbeta, i, n, false) + dy_, n, false);                      \
-        }                                                                                          \
+#define STEP(i, n) \
+    do { \
+        vf dy_ = vf_get_n(dy, at + (i), n, bf16); \
+        vf xhat_ = (vf_get_n(x, at + (i), n, bf16) - m) * r; \
+        vf g_ = dy_ * vf_get_n(gamma, i, n, bf16) - g_mean - xhat_ * gx_mean; \
+        vf d_ = g_ * r; \
+        if (dresidual != NULL) { \
+            d_ = d_ + vf_get_n(dresidual, at + (i), n, bf16); \
+        } \
+        vf_put_n(dx, at + (i), d_, n, bf16); \
+        vf_put_n(dgamma, i, vf_fma(dy_, xhat_, vf_get_n(dgamma, i, n, false)), n, false); \
+        if (!rms) { \
+            vf_put_n(dbeta, i, vf_get_n(dbeta, i, n, false) + dy_, n, false); \
+        } \
     } while (0)
     VF_EACH(a->c, STEP);
 #undef STEP

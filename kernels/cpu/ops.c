@@ -2,23 +2,23 @@
 #include "kernels/cpu/ops_level.h"
 
 #if defined(__x86_64__)
-#    define LEVELS(op)                                                                             \
-        if (cpu->level >= TERN_CPU_AVX512) {                                                       \
-            return tern_cpu_##op##_avx512(cpu, args);                                              \
-        }                                                                                          \
-        if (cpu->level >= TERN_CPU_AVX2) {                                                         \
-            return tern_cpu_##op##_avx2(cpu, args);                                                \
-        }                                                                                          \
+#    define LEVELS(op) \
+        if (cpu->level >= TERN_CPU_AVX512) { \
+            return tern_cpu_##op##_avx512(cpu, args); \
+        } \
+        if (cpu->level >= TERN_CPU_AVX2) { \
+            return tern_cpu_##op##_avx2(cpu, args); \
+        } \
         return tern_cpu_##op##_generic(cpu, args);
 #else
 #    define LEVELS(op) return tern_cpu_##op##_generic(cpu, args);
 #endif
 
-#define DISPATCH(op, args_struct)                                                                  \
-    tern_status tern_cpu_##op(struct tern_device *device, const struct args_struct *args)          \
-    {                                                                                              \
-        struct tern_cpu_device *cpu = tern_cpu_device_of(device);                                  \
-        LEVELS(op)                                                                                 \
+#define DISPATCH(op, args_struct) \
+    tern_status tern_cpu_##op(struct tern_device *device, const struct args_struct *args) \
+    { \
+        struct tern_cpu_device *cpu = tern_cpu_device_of(device); \
+        LEVELS(op) \
     }
 TERN_CPU_LEVEL_OPS(DISPATCH)
 
@@ -56,7 +56,9 @@ static size_t at_least(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-void tern_cpu_ops_needs(const struct tern_op_limits *limits, int threads, size_t *shared,
+void tern_cpu_ops_needs(const struct tern_op_limits *limits,
+                        int threads,
+                        size_t *shared,
                         size_t *scratch)
 {
     (void)threads;
@@ -65,7 +67,8 @@ void tern_cpu_ops_needs(const struct tern_op_limits *limits, int threads, size_t
     size_t splits =
         tern_cpu_attention_fwd_shared(limits->batch, limits->kv_heads, limits->head_width);
     *shared = at_least(at_least(sums, pieces), splits);
-    /* The whole-head backward is what a long sequence falls back from: the largest T that still has it counts. */
+    /* The whole-head backward is what a long sequence falls back from: the largest T that still has
+     * it counts. */
     int64_t t = limits->sequence, d = limits->head_width;
     int64_t fits = (int64_t)(TERN_CPU_ATTN_WHOLE_BYTES / (2 * sizeof(float))) /
                    (padded_width(d) > 0 ? padded_width(d) : TERN_CPU_ATTN_PAD);
@@ -74,7 +77,9 @@ void tern_cpu_ops_needs(const struct tern_op_limits *limits, int threads, size_t
                         tern_cpu_attention_bwd_scratch(t < fits ? t : fits, d));
 }
 
-tern_status tern_cpu_need(const struct tern_cpu_device *device, const char *op, size_t shared_bytes,
+tern_status tern_cpu_need(const struct tern_cpu_device *device,
+                          const char *op,
+                          size_t shared_bytes,
                           size_t scratch_bytes)
 {
     if (device->shared_bytes >= shared_bytes && device->scratch_bytes >= scratch_bytes) {

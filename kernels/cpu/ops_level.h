@@ -5,28 +5,28 @@
 #include "kernels/cpu/cpu.h"
 
 /* X(op, argument struct) */
-#define TERN_CPU_LEVEL_OPS(X)                                                                      \
-    X(embed_fwd, tern_embed_fwd_args)                                                              \
-    X(embed_bwd, tern_embed_bwd_args)                                                              \
-    X(norm_fwd, tern_norm_fwd_args)                                                                \
-    X(norm_bwd, tern_norm_bwd_args)                                                                \
-    X(bias_bwd, tern_bias_bwd_args)                                                                \
-    X(attention_fwd, tern_attention_args)                                                          \
-    X(attention_bwd, tern_attention_args)                                                          \
-    X(rope, tern_rope_args)                                                                        \
-    X(act_fwd, tern_act_args)                                                                      \
-    X(act_bwd, tern_act_args)                                                                      \
-    X(glu_fwd, tern_glu_args)                                                                      \
-    X(glu_bwd, tern_glu_args)                                                                      \
-    X(add, tern_add_args)                                                                          \
-    X(cross_entropy, tern_cross_entropy_args)                                                      \
-    X(adamw, tern_adamw_args)                                                                      \
-    X(sumsq, tern_sumsq_args)                                                                      \
+#define TERN_CPU_LEVEL_OPS(X) \
+    X(embed_fwd, tern_embed_fwd_args) \
+    X(embed_bwd, tern_embed_bwd_args) \
+    X(norm_fwd, tern_norm_fwd_args) \
+    X(norm_bwd, tern_norm_bwd_args) \
+    X(bias_bwd, tern_bias_bwd_args) \
+    X(attention_fwd, tern_attention_args) \
+    X(attention_bwd, tern_attention_args) \
+    X(rope, tern_rope_args) \
+    X(act_fwd, tern_act_args) \
+    X(act_bwd, tern_act_args) \
+    X(glu_fwd, tern_glu_args) \
+    X(glu_bwd, tern_glu_args) \
+    X(add, tern_add_args) \
+    X(cross_entropy, tern_cross_entropy_args) \
+    X(adamw, tern_adamw_args) \
+    X(sumsq, tern_sumsq_args) \
     X(cast, tern_cast_args)
 
-#define TERN_CPU_DECLARE_LEVEL(op, args)                                                           \
-    tern_status tern_cpu_##op##_generic(struct tern_cpu_device *, const struct args *);            \
-    tern_status tern_cpu_##op##_avx2(struct tern_cpu_device *, const struct args *);               \
+#define TERN_CPU_DECLARE_LEVEL(op, args) \
+    tern_status tern_cpu_##op##_generic(struct tern_cpu_device *, const struct args *); \
+    tern_status tern_cpu_##op##_avx2(struct tern_cpu_device *, const struct args *); \
     tern_status tern_cpu_##op##_avx512(struct tern_cpu_device *, const struct args *);
 TERN_CPU_LEVEL_OPS(TERN_CPU_DECLARE_LEVEL)
 #undef TERN_CPU_DECLARE_LEVEL
@@ -34,20 +34,23 @@ TERN_CPU_LEVEL_OPS(TERN_CPU_DECLARE_LEVEL)
 enum {
     /* Elementwise ops: elements a task. */
     TERN_CPU_ELEMENTS = 32768,
-    /* Sums over rows (norm_bwd, bias_bwd): rows are cut into at most this many runs, each summed alone. */
+    /* Sums over rows (norm_bwd, bias_bwd): rows are cut into at most this many runs, each summed
+     * alone. */
     TERN_CPU_ROW_RUNS_MAX = 64,
     TERN_CPU_RUN_ROWS_MIN = 32,
     /* sumsq: elements a partial sum, partial sums a round. */
     TERN_CPU_SUMSQ_ELEMENTS = 65536,
     TERN_CPU_SUMSQ_PIECES = 4096,
-    /* Attention: blocks of keys forward and backward, query rows of a task forward, the largest padding of D. */
+    /* Attention: blocks of keys forward and backward, query rows of a task forward, the largest
+     * padding of D. */
     TERN_CPU_ATTN_KEYS_FWD = 128,
     TERN_CPU_ATTN_KEYS_BWD = 64,
     TERN_CPU_ATTN_ROWS_FWD = 288,
     TERN_CPU_ATTN_ROWS_BWD = 96,
     TERN_CPU_ATTN_PANEL_MAX = 48,
     TERN_CPU_ATTN_PAD = 16,
-    /* Decode (few query rows against many keys): rows of a task, keys of a split, splits * (B*K) at most about. */
+    /* Decode (few query rows against many keys): rows of a task, keys of a split, splits * (B*K) at
+     * most about. */
     TERN_CPU_ATTN_ROWS_DECODE = 8,
     TERN_CPU_ATTN_SPLIT_KEYS = 512,
     TERN_CPU_ATTN_SPLIT_TASKS = 256,
@@ -73,7 +76,9 @@ size_t tern_cpu_attention_fwd_shared(int64_t b, int64_t kv_heads, int64_t d);
 size_t tern_cpu_attention_bwd_scratch(int64_t tkv, int64_t d);
 
 /* Fails with a sentence when the device was prepared for smaller shapes than these. */
-TERN_MUST_CHECK tern_status tern_cpu_need(const struct tern_cpu_device *device, const char *op,
-                                          size_t shared_bytes, size_t scratch_bytes);
+TERN_MUST_CHECK tern_status tern_cpu_need(const struct tern_cpu_device *device,
+                                          const char *op,
+                                          size_t shared_bytes,
+                                          size_t scratch_bytes);
 
 #endif

@@ -1,8 +1,11 @@
-/* reduce.c - element by element (add, cast) and sums (bias_bwd over rows, sumsq over blocks), in a fixed order. */
+/* reduce.c - element by element (add, cast) and sums (bias_bwd over rows, sumsq over blocks), in a
+ * fixed order. */
 #include "kernels/cpu/ops_level.h"
 #include "kernels/cpu/vec.h"
 
-enum { COLUMNS_TASK = 1024 };
+enum {
+    COLUMNS_TASK = 1024
+};
 
 static void add_task(void *arg, int64_t task, int thread)
 {
@@ -12,7 +15,7 @@ static void add_task(void *arg, int64_t task, int thread)
     int64_t count = args->n - at < TERN_CPU_ELEMENTS ? args->n - at : TERN_CPU_ELEMENTS;
     const void *a = tern_cpu_ptr(args->a), *b = tern_cpu_ptr(args->b);
     void *y = tern_cpu_ptr(args->y);
-#define STEP(i, n, bf16)                                                                           \
+#define STEP(i, n, bf16) \
     vf_put_n(y, at + (i), vf_get_n(a, at + (i), n, bf16) + vf_get_n(b, at + (i), n, bf16), n, bf16)
 #define STEP_BF16(i, n) STEP(i, n, true)
 #define STEP_F32(i, n)  STEP(i, n, false)
@@ -72,23 +75,33 @@ struct bias_run {
 };
 
 /* Adds rows [row, row + count), count <= 4, to a strip of a run's sum, one after the other. */
-VF_INLINE void add_rows(float *sum, const void *dy, int64_t at, int64_t ldy, int64_t columns,
-                        int count, bool bf16)
+VF_INLINE void add_rows(float *sum,
+                        const void *dy,
+                        int64_t at,
+                        int64_t ldy,
+                        int64_t columns,
+                        int count,
+                        bool bf16)
 {
-#define STEP(i, n)                                                                                 \
-    do {                                                                                           \
-        vf s_ = vf_get_n(sum, i, n, false);                                                        \
-        for (int r_ = 0; r_ < count; r_++) {                                                       \
-            s_ = s_ + vf_get_n(dy, at + r_ * ldy + (i), n, bf16);                                  \
-        }                                                                                          \
-        vf_put_n(sum, i, s_, n, false);                                                            \
+#define STEP(i, n) \
+    do { \
+        vf s_ = vf_get_n(sum, i, n, false); \
+        for (int r_ = 0; r_ < count; r_++) { \
+            s_ = s_ + vf_get_n(dy, at + r_ * ldy + (i), n, bf16); \
+        } \
+        vf_put_n(sum, i, s_, n, false); \
     } while (0)
     VF_EACH(columns, STEP);
 #undef STEP
 }
 
-VF_INLINE void bias_strip(const struct tern_bias_bwd_args *a, float *sum, int64_t begin,
-                          int64_t end, int64_t column, int64_t columns, bool bf16)
+VF_INLINE void bias_strip(const struct tern_bias_bwd_args *a,
+                          float *sum,
+                          int64_t begin,
+                          int64_t end,
+                          int64_t column,
+                          int64_t columns,
+                          bool bf16)
 {
     const void *dy = tern_cpu_ptr(a->dy);
     int64_t row = begin;
@@ -143,7 +156,8 @@ tern_status TERN_CPU_LEVEL(bias_bwd)(struct tern_cpu_device *device,
     return TERN_OK;
 }
 
-/* A piece of a block of sumsq: where it starts, how long it is, which block it belongs to, what it sums to. */
+/* A piece of a block of sumsq: where it starts, how long it is, which block it belongs to, what it
+ * sums to. */
 struct piece {
     int64_t start, count, block;
     double sum;
@@ -225,8 +239,8 @@ static void sumsq_task(void *arg, int64_t task, int thread)
     p->sum = sum_squares(run->x + p->start, p->count);
 }
 
-/* Blocks are cut into pieces of a fixed size; a round sums as many pieces as fit the workspace, whichever blocks
- * they come from, and adds them to their blocks in order. */
+/* Blocks are cut into pieces of a fixed size; a round sums as many pieces as fit the workspace,
+ * whichever blocks they come from, and adds them to their blocks in order. */
 tern_status TERN_CPU_LEVEL(sumsq)(struct tern_cpu_device *device,
                                   const struct tern_sumsq_args *args)
 {

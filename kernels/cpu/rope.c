@@ -7,8 +7,15 @@ struct rope_run {
     int64_t rows; /* of a task */
 };
 
-VF_INLINE void rotate(void *x, int64_t low, int64_t half, const float *cos, const float *sin,
-                      int64_t i, int n, bool backward, bool bf16)
+VF_INLINE void rotate(void *x,
+                      int64_t low,
+                      int64_t half,
+                      const float *cos,
+                      const float *sin,
+                      int64_t i,
+                      int n,
+                      bool backward,
+                      bool bf16)
 {
     vf c = vf_get_n(cos, i, n, false), s = vf_get_n(sin, i, n, false);
     if (backward) {

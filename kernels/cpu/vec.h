@@ -1,10 +1,12 @@
-/* vec.h - one thin layer of float vectors, so that a kernel is written once and compiled once a level.
+/* vec.h - one thin layer of float vectors, so that a kernel is written once and compiled once a
+ * level.
  *
- * `vf` holds VF_LANES floats: 16 with AVX-512 (F, BW, DQ, VL), 8 with AVX2 + FMA, 4 otherwise (the compiler's own
- * vectors). Which one follows from the flags the file is compiled with; TERN_CPU_SUFFIX names the level in the
- * symbols. bf16 is loaded and stored here and computed on as f32; stores round to nearest even by integer
- * arithmetic, because the instruction that does it (vcvtneps2bf16) flushes denormals. NaN comes through everything:
- * vf_min(a, b) and vf_max(a, b) return b when either is NaN, and the clamps below rely on it. */
+ * `vf` holds VF_LANES floats: 16 with AVX-512 (F, BW, DQ, VL), 8 with AVX2 + FMA, 4 otherwise (the
+ * compiler's own vectors). Which one follows from the flags the file is compiled with;
+ * TERN_CPU_SUFFIX names the level in the symbols. bf16 is loaded and stored here and computed on as
+ * f32; stores round to nearest even by integer arithmetic, because the instruction that does it
+ * (vcvtneps2bf16) flushes denormals. NaN comes through everything: vf_min(a, b) and vf_max(a, b)
+ * return b when either is NaN, and the clamps below rely on it. */
 #ifndef TERN_KERNELS_CPU_VEC_H
 #define TERN_KERNELS_CPU_VEC_H
 
@@ -47,7 +49,9 @@
 
 #if VF_AVX512
 typedef __m512 vf;
-enum { VF_LANES = 16 };
+enum {
+    VF_LANES = 16
+};
 
 VF_INLINE vf vf_set1(float x)
 {
@@ -139,7 +143,9 @@ VF_INLINE vf vf_round_bf16(vf v)
 
 #elif VF_AVX2
 typedef __m256 vf;
-enum { VF_LANES = 8 };
+enum {
+    VF_LANES = 8
+};
 
 VF_INLINE vf vf_set1(float x)
 {
@@ -244,7 +250,9 @@ VF_INLINE vf vf_round_bf16(vf v)
 #else
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
-enum { VF_LANES = 4 };
+enum {
+    VF_LANES = 4
+};
 
 VF_INLINE vf vf_set1(float x)
 {
@@ -379,8 +387,8 @@ VF_INLINE vf vf_iota(void)
     return vf_load(lanes);
 }
 
-/* Element i of a tensor in f32 or bf16, VF_LANES elements or the first n of them. `bf16` is a constant
- * wherever these are inlined. */
+/* Element i of a tensor in f32 or bf16, VF_LANES elements or the first n of them. `bf16` is a
+ * constant wherever these are inlined. */
 VF_INLINE vf vf_get(const void *p, int64_t i, bool bf16)
 {
     return bf16 ? vf_load_bf16((const tern_bf16 *)p + i) : vf_load((const float *)p + i);
@@ -417,21 +425,26 @@ VF_INLINE vf vf_rounded(vf v, bool bf16)
     return bf16 ? vf_round_bf16(v) : v;
 }
 
-/* Runs STEP(i, n) over [0, count): whole vectors with n == VF_LANES known to the compiler, then one tail. */
-#define VF_EACH(count, STEP)                                                                       \
-    do {                                                                                           \
-        int64_t vf_i_ = 0, vf_count_ = (count);                                                    \
-        for (; vf_i_ + VF_LANES <= vf_count_; vf_i_ += VF_LANES) {                                 \
-            STEP(vf_i_, VF_LANES);                                                                 \
-        }                                                                                          \
-        if (vf_i_ < vf_count_) {                                                                   \
-            STEP(vf_i_, (int)(vf_count_ - vf_i_));                                                 \
-        }                                                                                          \
+/* Runs STEP(i, n) over [0, count): whole vectors with n == VF_LANES known to the compiler, then one
+ * tail. */
+#define VF_EACH(count, STEP) \
+    do { \
+        int64_t vf_i_ = 0, vf_count_ = (count); \
+        for (; vf_i_ + VF_LANES <= vf_count_; vf_i_ += VF_LANES) { \
+            STEP(vf_i_, VF_LANES); \
+        } \
+        if (vf_i_ < vf_count_) { \
+            STEP(vf_i_, (int)(vf_count_ - vf_i_)); \
+        } \
     } while (0)
 
 /* out (count) = [out +] the sum of `rows` rows of f32, `stride` floats apart, added in order. */
-VF_INLINE void vf_add_rows(float *out, const float *from, int64_t count, int64_t rows,
-                           int64_t stride, bool accumulate)
+VF_INLINE void vf_add_rows(float *out,
+                           const float *from,
+                           int64_t count,
+                           int64_t rows,
+                           int64_t stride,
+                           bool accumulate)
 {
     for (int64_t i = 0; i < count; i += VF_LANES) {
         int n = count - i < VF_LANES ? (int)(count - i) : VF_LANES;
@@ -446,8 +459,8 @@ VF_INLINE void vf_add_rows(float *out, const float *from, int64_t count, int64_t
     }
 }
 
-/* 2^x: x = n + r, |r| <= 1/2, a minimax polynomial of degree 6 in r (2.6e-9 before rounding; measured within 1.5
- * units in the last place). 0 below -151, infinity from 128 on, NaN stays NaN. */
+/* 2^x: x = n + r, |r| <= 1/2, a minimax polynomial of degree 6 in r (2.6e-9 before rounding;
+ * measured within 1.5 units in the last place). 0 below -151, infinity from 128 on, NaN stays NaN. */
 VF_INLINE vf vf_exp2(vf x)
 {
     x = vf_max(vf_set1(-160.0f), x);
