@@ -97,6 +97,13 @@ bool tern_json_i64(const struct tern_json *value, int64_t *value_out)
     return json_is_integer(json);
 }
 
+bool tern_json_f64(const struct tern_json *value, double *value_out)
+{
+    json_t *json = inside(value);
+    *value_out = json_number_value(json);
+    return json_is_number(json);
+}
+
 tern_status tern_json_each(const struct tern_json *object,
                            tern_status (*visit)(void *context,
                                                 const char *key,

@@ -42,6 +42,8 @@ const char *tern_json_string(const struct tern_json *value, size_t *bytes_out);
 bool tern_json_bool(const struct tern_json *value, bool fallback);
 /* False when it is no whole number. */
 bool tern_json_i64(const struct tern_json *value, int64_t *value_out);
+/* False when it is no number. */
+bool tern_json_f64(const struct tern_json *value, double *value_out);
 /* Calls visit for each member in file order, until one fails. */
 TERN_MUST_CHECK tern_status tern_json_each(const struct tern_json *object,
                                            tern_status (*visit)(void *context,

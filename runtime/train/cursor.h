@@ -1,0 +1,24 @@
+/* cursor.h - the part of a checkpoint that is not a tensor, as JSON. */
+#ifndef TERN_RUNTIME_TRAIN_CURSOR_H
+#define TERN_RUNTIME_TRAIN_CURSOR_H
+
+#include "runtime/base/status.h"
+#include "runtime/base/text.h"
+
+#include <stdint.h>
+
+struct tern_cursor {
+    int64_t step, updates, tokens, samples;
+    int64_t seed;
+    char isa[64];     /* CPU instruction level that computed it */
+    char data_id[64]; /* of the training data; "" unknown */
+};
+
+/* {"format":1,"cursor":{step, updates, samples, tokens},"seed":..,"isa":..,"data":..,"config":YAML}. The "cursor" object
+ * says nothing about machines: two runs that are the same have the same one. */
+TERN_MUST_CHECK tern_status tern_cursor_write(const struct tern_cursor *cursor, const char *config_yaml,
+                                              struct tern_text *out);
+/* config_out, if not NULL, receives the YAML, tern_alloc'd. */
+TERN_MUST_CHECK tern_status tern_cursor_read(const char *json, struct tern_cursor *out, char **config_out);
+
+#endif

@@ -1,0 +1,409 @@
+/* job.c - opening a run: config, ranks, directory, data, device, memory, state; each failure known to all ranks. */
+#include "runtime/train/job.h"
+
+#include "io/hash.h"
+#include "runtime/base/fault.h"
+#include "runtime/base/log.h"
+#include "runtime/base/mem.h"
+#include "runtime/reclaim/notice.h"
+#include "runtime/observe/step_log.h"
+#include "runtime/train/agree.h"
+#include "runtime/train/cursor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TEXT_FILE_BYTES_MAX = 256 << 20 };
+
+/* Environment TERN_THREADS: compute threads a rank; 0 or unset: this rank's share of the cores it may use. */
+static tern_status threads_from_environment(const struct tern_comm *comm, int *threads_out)
+{
+    const char *value = getenv("TERN_THREADS");
+    int64_t threads = 0;
+    if (value != NULL && value[0] != '\0' &&
+        (!tern_text_to_i64(value, &threads) || threads < 1 || threads > 1024)) {
+        return tern_fail(TERN_ERR_USAGE, "environment TERN_THREADS: found '%s', expected 1 to 1024", value);
+    }
+    if (threads == 0) {
+        long cores = sysconf(_SC_NPROCESSORS_ONLN);
+        threads = cores / (comm->local_size > 0 ? comm->local_size : 1);
+        threads = threads < 1 ? 1 : threads;
+    }
+    *threads_out = (int)threads;
+    return TERN_OK;
+}
+
+static tern_status open_tokenizer(struct tern_job *job)
+{
+    if (job->config.data.tokenizer == NULL) {
+        return TERN_OK;
+    }
+    return tern_tokenizer_open(job->config.data.tokenizer, &job->tokenizer);
+}
+
+static tern_status check_config(struct tern_job *job)
+{
+    struct tern_model_config *model = &job->config.model;
+    TERN_RETURN_IF_ERR(open_tokenizer(job));
+    int64_t known = job->tokenizer != NULL ? tern_tokenizer_vocab_size(job->tokenizer) : 0;
+    if (model->vocab_size == 0) {
+        if (known == 0) {
+            return tern_fail(TERN_ERR_CONFIG, "model.vocab_size: not set, and data.tokenizer is not given either");
+        }
+        model->vocab_size = known;
+    }
+    if (known > model->vocab_size) {
+        return tern_fail(TERN_ERR_CONFIG, "model.vocab_size: found %lld, expected at least the tokenizer's %lld",
+                         (long long)model->vocab_size, (long long)known);
+    }
+    TERN_RETURN_IF_ERR(tern_model_config_check(model));
+    const struct tern_config_train *train = &job->config.train;
+    int64_t step_tokens = train->global_batch * train->sequence_length;
+    job->steps = train->steps > 0 ? train->steps : (train->tokens + step_tokens - 1) / step_tokens;
+    if (job->comm->size > train->lanes) {
+        return tern_fail(TERN_ERR_CONFIG,
+                         "train.lanes: found %lld, expected at least the number of ranks (%d); more ranks than lanes "
+                         "would have nothing to do",
+                         (long long)train->lanes, job->comm->size);
+    }
+    return tern_train_config_write(&job->config, &job->config_yaml);
+}
+
+/* Same program, same configuration on all ranks. */
+static tern_status check_ranks_equal(struct tern_job *job)
+{
+    uint64_t binary = 0;
+    TERN_RETURN_IF_ERR(tern_hash_file64("/proc/self/exe", &binary));
+    TERN_RETURN_IF_ERR(tern_comm_check_equal(job->comm, "the tern program", binary));
+    return tern_comm_check_equal(job->comm, "the configuration",
+                                 tern_hash64(job->config_yaml.data, job->config_yaml.length));
+}
+
+/* ---- run directory ---- */
+
+static tern_status prepare_run_dir(struct tern_job *job, const struct tern_train_options *options)
+{
+    char path[TERN_PATH_BYTES];
+    TERN_RETURN_IF_ERR(tern_run_dir_open(&job->run, options->run_dir, job->comm->size));
+    TERN_RETURN_IF_ERR(tern_ckpt_clean(job->run.path));
+    int existing = 0;
+    TERN_RETURN_IF_ERR(tern_ckpt_list(job->run.path, NULL, 0, &existing));
+    if (options->resume == TERN_RESUME_NEVER && existing > 0) {
+        return tern_fail(TERN_ERR_CONFIG,
+                         "--resume never: %s holds %d checkpoint%s of an earlier run; choose another --run-dir",
+                         job->run.path, existing, existing == 1 ? "" : "s");
+    }
+    TERN_RETURN_IF_ERR(tern_path_join(path, job->run.path, "config.yaml"));
+    TERN_RETURN_IF_ERR(tern_file_replace(path, job->config_yaml.data, job->config_yaml.length));
+    if (job->config.data.tokenizer != NULL) {
+        char *text;
+        size_t bytes;
+        TERN_RETURN_IF_ERR(tern_file_read(job->config.data.tokenizer, TEXT_FILE_BYTES_MAX, &text, &bytes));
+        tern_status status = tern_path_join(path, job->run.path, "tokenizer.json");
+        status = status == TERN_OK ? tern_file_replace(path, text, bytes) : status;
+        tern_free(text);
+        TERN_RETURN_IF_ERR(status);
+    }
+    TERN_RETURN_IF_ERR(tern_notice_clear_file(job->run.path));
+    return tern_run_dir_record(&job->run, "running", 0, "started");
+}
+
+/* Rank 0 prepares; the others learn its path and launch id. */
+static tern_status open_run_dir(struct tern_job *job, const struct tern_train_options *options)
+{
+    tern_status status = job->comm->rank == 0 ? prepare_run_dir(job, options) : TERN_OK;
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
+    struct tern_lock lock = job->run.lock;
+    bool is_locked = job->run.is_locked;
+    TERN_RETURN_IF_ERR(tern_comm_broadcast(job->comm, &job->run, sizeof job->run, 0));
+    job->run.lock = lock;
+    job->run.is_locked = is_locked;
+    const struct tern_config_strings *notices = &job->config.reclaim.notices;
+    bool use_signals = false;
+    bool use_file = false;
+    for (int i = 0; i < notices->count; i++) {
+        use_signals |= strcmp(notices->items[i], "signal") == 0;
+        use_file |= strcmp(notices->items[i], "file") == 0;
+    }
+    return tern_agree(job->comm, tern_notice_init(job->run.path, use_signals, use_file));
+}
+
+/* ---- data ---- */
+
+static tern_status open_tokens(struct tern_job *job, const struct tern_config_strings *files, const double *weights,
+                               bool shuffle, const char *cache, struct tern_tokens **out)
+{
+    struct tern_tokens_options options = {
+        .patterns = (const char *const *)files->items,
+        .pattern_count = files->count,
+        .weights = weights,
+        .tokenizer = job->tokenizer,
+        .cache_dir = cache,
+        .sequence_length = job->config.train.sequence_length,
+        .vocab_size = job->config.model.vocab_size,
+        .seed = (uint64_t)job->config.train.seed,
+        .shuffle = shuffle,
+    };
+    return tern_tokens_open(&options, out);
+}
+
+static tern_status open_data_here(struct tern_job *job)
+{
+    char cache[TERN_PATH_BYTES];
+    const struct tern_config_data *data = &job->config.data;
+    TERN_RETURN_IF_ERR(tern_path_join(cache, job->run.path, "data"));
+    TERN_RETURN_IF_ERR(open_tokens(job, &data->train, data->weights.count > 0 ? data->weights.items : NULL, true, cache,
+                                   &job->train));
+    if (data->val.count == 0) {
+        return TERN_OK;
+    }
+    TERN_RETURN_IF_ERR(open_tokens(job, &data->val, NULL, false, cache, &job->val));
+    int64_t available = tern_tokens_epoch_samples(job->val);
+    int64_t wanted = job->config.train.eval_tokens / job->config.train.sequence_length;
+    wanted = wanted < 1 ? 1 : wanted;
+    job->eval_sequences = wanted < available ? wanted : available;
+    return TERN_OK;
+}
+
+/* Text is tokenised once, by rank 0, before the others look for the result. */
+static tern_status open_data(struct tern_job *job)
+{
+    tern_status status = job->comm->rank == 0 ? open_data_here(job) : TERN_OK;
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
+    status = job->comm->rank != 0 ? open_data_here(job) : TERN_OK;
+    return tern_agree(job->comm, status);
+}
+
+/* ---- device and memory ---- */
+
+static tern_status open_devices(struct tern_job *job)
+{
+    const char *backend = getenv("TERN_BACKEND");
+    int threads;
+    TERN_RETURN_IF_ERR(threads_from_environment(job->comm, &threads));
+    backend = backend == NULL || backend[0] == '\0' ? "auto" : backend;
+    TERN_RETURN_IF_ERR(tern_device_open(backend, threads, &job->device));
+    return tern_device_open(backend, 1, &job->comm_device);
+}
+
+static struct tern_pass_options pass_options(const struct tern_job *job)
+{
+    return (struct tern_pass_options){
+        .batch = job->config.train.micro_batch,
+        .sequence = job->config.train.sequence_length,
+        .recompute = job->config.train.recompute,
+        .backward = true,
+    };
+}
+
+static void write_bill(struct tern_job *job, size_t workspace)
+{
+    struct tern_pass_options options = pass_options(job);
+    struct tern_state_bytes state = tern_train_state_bytes(&job->state);
+    struct tern_bill *bill = &job->bill;
+    int64_t batch = 4 * job->config.train.global_batch * job->config.train.sequence_length * job->state.plan.lane_count /
+                    job->config.train.lanes * (int64_t)sizeof(int32_t);
+    tern_bill_add(bill, "weights", state.weights);
+    tern_bill_add(bill, "fp32 master weights", state.master);
+    tern_bill_add(bill, "AdamW moments", state.moments);
+    tern_bill_add(bill, "gradients", state.gradients);
+    tern_bill_add(bill, "activations and logits", (int64_t)tern_pass_bytes(&job->model, &options));
+    tern_bill_add(bill, "kernel workspace", (int64_t)workspace);
+    tern_bill_add(bill, "reduction and norm", state.reduce + tern_stepper_bytes(&job->config, &job->state));
+    tern_bill_add(bill, "checkpoint staging", tern_saver_bytes(&job->state));
+    tern_bill_add(bill, "batches", batch);
+    tern_bill_add(bill, "program and libraries", tern_rss_bytes());
+}
+
+static tern_status plan_memory(struct tern_job *job, bool print)
+{
+    enum tern_dtype dtype = job->config.train.precision == TERN_PRECISION_BF16 ? TERN_BF16 : TERN_F32;
+    TERN_RETURN_IF_ERR(tern_model_init(&job->model, &job->config.model, dtype));
+    job->has_model = true;
+    TERN_RETURN_IF_ERR(
+        tern_train_state_plan(&job->state, &job->model, job->comm, (int)job->config.train.lanes));
+    job->has_state = true;
+    int64_t available = tern_memory_available_bytes();
+    struct tern_pass_options options = pass_options(job);
+    struct tern_op_limits limits = tern_pass_limits(&job->model, &options);
+    size_t workspace = 0;
+    TERN_RETURN_IF_ERR(tern_device_prepare(job->device, &limits, &workspace));
+    write_bill(job, workspace);
+    if (print) {
+        char count[TERN_TEXT_BYTES_BYTES];
+        tern_log_line("model %s, %s parameters, %s on %s (%s), %d rank%s x %d thread%s",
+                      job->config.model.preset[0] != '\0' ? job->config.model.preset
+                                                          : tern_family_name((int)job->config.model.family),
+                      tern_text_commas(job->model.params.parameter_count, count),
+                      dtype == TERN_BF16 ? "bf16" : "fp32", job->device->ops->device->name, tern_device_isa(job->device),
+                      job->comm->size, job->comm->size == 1 ? "" : "s", tern_device_threads(job->device),
+                      tern_device_threads(job->device) == 1 ? "" : "s");
+        tern_bill_print(&job->bill, job->comm->local_size, available);
+    }
+    return tern_bill_check(&job->bill, job->comm->local_size, available);
+}
+
+static tern_status take_memory(struct tern_job *job)
+{
+    struct tern_pass_options options = pass_options(job);
+    TERN_RETURN_IF_ERR(tern_train_state_alloc(&job->state, job->device));
+    TERN_RETURN_IF_ERR(tern_pass_create(&job->model, job->device, &options, &job->pass));
+    TERN_RETURN_IF_ERR(
+        tern_stepper_create(&job->config, &job->state, job->device, job->comm_device, job->pass, &job->stepper));
+    return tern_saver_create(&job->config, job->run.path, &job->state, &job->saver);
+}
+
+/* ---- state ---- */
+
+struct found {
+    int64_t step;
+    int32_t is_found;
+    char path[TERN_CKPT_PATH_BYTES];
+};
+
+static tern_status find_checkpoint(struct tern_job *job, enum tern_resume resume, struct found *found)
+{
+    tern_status status = TERN_OK;
+    if (job->comm->rank == 0 && resume != TERN_RESUME_NEVER) {
+        status = tern_ckpt_find(job->run.path, found->path, &found->step);
+        found->is_found = status == TERN_OK;
+        if (status == TERN_ERR_NOT_FOUND && resume == TERN_RESUME_AUTO) {
+            status = TERN_OK; /* a new run */
+        }
+    }
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
+    return tern_comm_broadcast(job->comm, found, sizeof *found, 0);
+}
+
+static void warn_differences(const struct tern_job *job, const struct tern_cursor *cursor)
+{
+    if (job->comm->rank != 0) {
+        return;
+    }
+    if (strcmp(cursor->isa, tern_device_isa(job->device)) != 0) {
+        tern_log_warn("the checkpoint was computed with CPU level %s, this machine uses %s: the run goes on, its bits will "
+                      "differ from one that stayed; TERN_CPU_ISA pins a level",
+                      cursor->isa, tern_device_isa(job->device));
+    }
+    if (cursor->seed != job->config.train.seed) {
+        tern_log_warn("train.seed is %lld, the checkpoint's was %lld: the order of the data changes from here on",
+                      (long long)job->config.train.seed, (long long)cursor->seed);
+    }
+}
+
+static tern_status restore(struct tern_job *job, const struct found *found)
+{
+    struct tern_ckpt_reader *reader = NULL;
+    struct tern_cursor cursor;
+    tern_fault_pass(TERN_FAULT_CKPT_RESTORE);
+    tern_status status;
+    TERN_GOTO_IF_ERR(status, tern_ckpt_open(found->path, &reader), out);
+    TERN_GOTO_IF_ERR(status, tern_cursor_read(tern_ckpt_state_json(reader), &cursor, NULL), out);
+    TERN_GOTO_IF_ERR(status, tern_train_state_load(&job->state, reader), out);
+    job->state.step = cursor.step;
+    job->state.updates = cursor.updates;
+    job->state.tokens = cursor.tokens;
+    snprintf(job->resumed_from, sizeof job->resumed_from, "step-%08lld", (long long)cursor.step);
+    warn_differences(job, &cursor);
+out:
+    tern_ckpt_close(reader);
+    return status != TERN_OK ? tern_fail_prefix(status, "%s", found->path) : TERN_OK;
+}
+
+static tern_status open_state(struct tern_job *job, const struct tern_train_options *options)
+{
+    static struct found found; /* 4 KiB: too much for a stack frame that calls deep */
+    found = (struct found){0};
+    TERN_RETURN_IF_ERR(find_checkpoint(job, options->resume, &found));
+    if (!found.is_found) {
+        return tern_train_state_init(&job->state, (uint64_t)job->config.train.seed, tern_device_threads(job->device));
+    }
+    TERN_RETURN_IF_ERR(restore(job, &found));
+    if (job->comm->rank == 0) {
+        tern_log_info("resuming from %s, step %lld of %lld", job->resumed_from, (long long)job->state.step,
+                      (long long)job->steps);
+    }
+    return TERN_OK;
+}
+
+static tern_status start_batches(struct tern_job *job)
+{
+    const struct tern_config_train *train = &job->config.train;
+    int64_t lane_size = train->global_batch / train->lanes;
+    job->first_step = job->state.step;
+    if (job->state.step >= job->steps) {
+        return TERN_OK;
+    }
+    return tern_prefetch_start(job->train, train->global_batch, job->state.plan.first_lane * lane_size,
+                               job->state.plan.lane_count * lane_size, job->state.step, &job->prefetch);
+}
+
+tern_status tern_job_progress(const struct tern_job *job, struct tern_text *out)
+{
+    struct tern_cursor cursor = {
+        .step = job->state.step,
+        .updates = job->state.updates,
+        .tokens = job->state.tokens,
+        .samples = job->state.step * job->config.train.global_batch,
+        .seed = job->config.train.seed,
+    };
+    snprintf(cursor.isa, sizeof cursor.isa, "%s", tern_device_isa(job->device));
+    return tern_cursor_write(&cursor, job->config_yaml.data, out);
+}
+
+tern_status tern_job_open(struct tern_job *job, const struct tern_train_options *options)
+{
+    tern_text_init(&job->config_yaml);
+    tern_status config = tern_train_config_read(options->config_path, options->overrides, options->override_count,
+                                                &job->config);
+    job->has_config = true;
+    char problems[TERN_DETAIL_BYTES];
+    snprintf(problems, sizeof problems, "%s", tern_detail());
+    TERN_RETURN_IF_ERR(tern_comm_open(&job->comm));
+    job->is_agreed = true;
+    tern_log_set_rank(job->comm->rank, job->comm->size);
+    tern_fault_set_rank(job->comm->rank);
+    tern_detail_set(problems);
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, config));
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, check_config(job)));
+    TERN_RETURN_IF_ERR(check_ranks_equal(job));
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, open_devices(job)));
+    if (!options->dry_run) {
+        TERN_RETURN_IF_ERR(open_run_dir(job, options));
+        TERN_RETURN_IF_ERR(open_data(job));
+    }
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, plan_memory(job, job->comm->rank == 0)));
+    if (options->dry_run) {
+        return TERN_OK;
+    }
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, take_memory(job)));
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, open_state(job, options)));
+    return tern_agree(job->comm, start_batches(job));
+}
+
+void tern_job_close(struct tern_job *job)
+{
+    tern_prefetch_stop(job->prefetch);
+    tern_saver_destroy(job->saver);
+    tern_stepper_destroy(job->stepper);
+    tern_pass_destroy(job->pass);
+    if (job->has_state) {
+        tern_train_state_fini(&job->state);
+    }
+    if (job->has_model) {
+        tern_model_fini(&job->model);
+    }
+    tern_device_close(job->comm_device);
+    tern_device_close(job->device);
+    tern_tokens_close(job->val);
+    tern_tokens_close(job->train);
+    tern_tokenizer_close(job->tokenizer);
+    tern_run_dir_close(&job->run);
+    tern_comm_close(job->comm);
+    if (job->has_config) {
+        tern_train_config_fini(&job->config);
+    }
+    tern_text_fini(&job->config_yaml);
+}

@@ -1,0 +1,42 @@
+/* job.h - all that a training run holds, opened in one order and closed in the other. */
+#ifndef TERN_RUNTIME_TRAIN_JOB_H
+#define TERN_RUNTIME_TRAIN_JOB_H
+
+#include "io/tokens.h"
+#include "kernels/open.h"
+#include "runtime/plan/bill.h"
+#include "runtime/train/run_dir.h"
+#include "runtime/train/save.h"
+#include "runtime/train/step.h"
+#include "runtime/train/trainer.h"
+
+struct tern_job {
+    struct tern_train_config config;
+    struct tern_comm *comm;
+    struct tern_run_dir run;
+    struct tern_tokenizer *tokenizer;
+    struct tern_tokens *train, *val; /* val NULL: none */
+    int64_t eval_sequences;
+    struct tern_device *device, *comm_device;
+    double peak_flops; /* of this run: ranks of this machine share it; 0 unknown */
+    struct tern_model model;
+    struct tern_train_state state;
+    struct tern_pass *pass;
+    struct tern_stepper *stepper;
+    struct tern_saver *saver;
+    struct tern_prefetch *prefetch;
+    struct tern_bill bill;
+    struct tern_text config_yaml;
+    int64_t steps, first_step;
+    char resumed_from[64]; /* "step-00000040"; "" when new */
+    bool is_agreed;        /* a failure of tern_job_open is known to all ranks */
+    bool has_config, has_model, has_state;
+};
+
+/* Everything up to the first step; with options->dry_run only up to the bill. On failure close is still due. */
+TERN_MUST_CHECK tern_status tern_job_open(struct tern_job *job, const struct tern_train_options *options);
+void tern_job_close(struct tern_job *job);
+/* The JSON that goes with a checkpoint of the state as it is. */
+TERN_MUST_CHECK tern_status tern_job_progress(const struct tern_job *job, struct tern_text *out);
+
+#endif

@@ -1,0 +1,25 @@
+/* trainer.h - a whole training run, from its options to its exit code. */
+#ifndef TERN_RUNTIME_TRAIN_TRAINER_H
+#define TERN_RUNTIME_TRAIN_TRAINER_H
+
+#include "runtime/base/status.h"
+
+#include <stdbool.h>
+
+enum tern_resume { TERN_RESUME_AUTO, TERN_RESUME_NEVER, TERN_RESUME_REQUIRED };
+
+struct tern_train_options {
+    const char *config_path;
+    const char *const *overrides; /* "section.key=value" */
+    int override_count;
+    const char *run_dir;
+    enum tern_resume resume;
+    bool dry_run; /* print the bill and end */
+    bool profile; /* print time per op at the end */
+};
+
+/* Runs on every rank. *exit_code: 0 done, 33 reclaimed with a committed checkpoint, 34 a peer was lost, 1, 2. When this
+ * rank should not print the error (another does), returns TERN_OK with the exit code set. */
+TERN_MUST_CHECK tern_status tern_train_run(const struct tern_train_options *options, int *exit_code);
+
+#endif
