@@ -5,11 +5,17 @@
  * primitives (exchange, all_gather, ...), which is how the lane tree runs under the backward pass.
  * Primitives called directly (outside a job) are submitted and waited for: same order, same thread.
  * All ranks must submit the same jobs in the same order. Errors: TERN_ERR_PEER_LOST when a rank is gone,
- * TERN_ERR_TIMEOUT when one is late by more than the limit; after either the communicator stays dead and says why. */
+ * TERN_ERR_TIMEOUT when one is late by more than the limit (TERN_COMM_TIMEOUT seconds, default 600); after either the
+ * communicator stays dead and says why. A job that fails for any other reason leaves the ranks out of step, so it ends
+ * the communicator too: its ticket and all later ones answer its status.
+ * The queue is bounded: submit waits for room. Inside a job call the blocking primitives of the same communicator;
+ * submit and wait there are a bug, and so is wait for a ticket that was never given. */
 #ifndef TERN_COMM_COMM_H
 #define TERN_COMM_COMM_H
 
 #include "runtime/base/device.h"
+
+#include <stdatomic.h>
 
 struct tern_comm;
 
@@ -37,36 +43,78 @@ struct tern_comm_table {
     /* Ends the whole job from any thread; does not return under MPI. */
     void (*abort)(struct tern_comm *, int exit_code);
     /* Blocking primitives, called from jobs or, through the wrappers, directly. */
-    tern_status (*exchange)(struct tern_comm *, const struct tern_comm_message *messages, int count);
+    tern_status (*exchange)(struct tern_comm *,
+                            const struct tern_comm_message *messages,
+                            int count);
     tern_status (*barrier)(struct tern_comm *);
     tern_status (*split)(struct tern_comm *, int color, int key, struct tern_comm **out);
+};
+
+/* Written by the progress thread, read by anyone; since the communicator was opened. */
+struct tern_comm_counters {
+    _Atomic int64_t bytes_sent, bytes_received; /* to and from other ranks */
+    _Atomic int64_t exchanges;
+    _Atomic int64_t busy_ns; /* wall time inside jobs */
+    _Atomic int64_t cpu_ns;  /* processor time of the progress thread inside jobs */
 };
 
 struct tern_comm {
     const struct tern_comm_table *table;
     int rank, size;
     int local_rank, local_size; /* among the ranks of this host */
+    struct tern_comm_counters counters;
 };
 
 /* Finds the launcher in the environment: mpirun or srun (loads libtern_mpi.so from the folder of the binary, or
  * TERN_MPI_PLUGIN), else one rank. Refuses in words: launcher says N ranks but MPI sees one, no plugin, no library. */
 TERN_MUST_CHECK tern_status tern_comm_open(struct tern_comm **out);
+/* The good end: every rank calls it, after the communicators split from this one were closed. It waits for what was
+ * submitted and for the other ranks (within the time limit). A rank that gives up alone calls tern_comm_abort. NULL is
+ * fine. */
 void tern_comm_close(struct tern_comm *comm);
 
-TERN_MUST_CHECK tern_status tern_comm_submit(struct tern_comm *, tern_comm_job job, void *arg, uint64_t *ticket_out);
+TERN_MUST_CHECK tern_status tern_comm_submit(struct tern_comm *,
+                                             tern_comm_job job,
+                                             void *arg,
+                                             uint64_t *ticket_out);
 TERN_MUST_CHECK tern_status tern_comm_wait(struct tern_comm *, uint64_t ticket);
 tern_status tern_comm_poll(struct tern_comm *, uint64_t ticket);
 void tern_comm_abort(struct tern_comm *, int exit_code);
-TERN_MUST_CHECK tern_status tern_comm_exchange(struct tern_comm *, const struct tern_comm_message *, int count);
+TERN_MUST_CHECK tern_status tern_comm_exchange(struct tern_comm *,
+                                               const struct tern_comm_message *,
+                                               int count);
 TERN_MUST_CHECK tern_status tern_comm_barrier(struct tern_comm *);
 /* out (size, bytes): every rank's in (bytes), in rank order. in may be its own place in out. */
-TERN_MUST_CHECK tern_status tern_comm_all_gather(struct tern_comm *, const void *in, size_t bytes, void *out);
+TERN_MUST_CHECK tern_status tern_comm_all_gather(struct tern_comm *,
+                                                 const void *in,
+                                                 size_t bytes,
+                                                 void *out);
 /* In place: rank r owns bytes [ranges[r].begin, ranges[r].end) of data; afterwards every rank has all of them.
  * The ranges (size of them) do not overlap and may be empty. */
-TERN_MUST_CHECK tern_status tern_comm_all_gatherv(struct tern_comm *, struct tern_dptr data, const struct tern_range *ranges);
-TERN_MUST_CHECK tern_status tern_comm_broadcast(struct tern_comm *, void *data, size_t bytes, int root);
-TERN_MUST_CHECK tern_status tern_comm_all_reduce_max_i64(struct tern_comm *, int64_t *values, int count);
-TERN_MUST_CHECK tern_status tern_comm_all_to_all(struct tern_comm *, const void *in, void *out, size_t bytes_each);
-TERN_MUST_CHECK tern_status tern_comm_split(struct tern_comm *, int color, int key, struct tern_comm **out);
+TERN_MUST_CHECK tern_status tern_comm_all_gatherv(struct tern_comm *,
+                                                  struct tern_dptr data,
+                                                  const struct tern_range *ranges);
+TERN_MUST_CHECK tern_status tern_comm_broadcast(struct tern_comm *,
+                                                void *data,
+                                                size_t bytes,
+                                                int root);
+TERN_MUST_CHECK tern_status tern_comm_all_reduce_max_i64(struct tern_comm *,
+                                                         int64_t *values,
+                                                         int count);
+TERN_MUST_CHECK tern_status tern_comm_all_to_all(struct tern_comm *,
+                                                 const void *in,
+                                                 void *out,
+                                                 size_t bytes_each);
+/* One new communicator a color, ranks by (key, old rank); a negative color gets NULL. It has its own progress thread,
+ * so the two need no common order. Every rank of comm calls it; a process makes one split at a time. */
+TERN_MUST_CHECK tern_status tern_comm_split(struct tern_comm *,
+                                            int color,
+                                            int key,
+                                            struct tern_comm **out);
+/* All ranks give a digest of `what` ("binary", "config"). TERN_ERR_CONFIG on every rank, naming the first one that
+ * differs from rank 0, unless they are all equal; the communicator lives on. */
+TERN_MUST_CHECK tern_status tern_comm_check_equal(struct tern_comm *,
+                                                  const char *what,
+                                                  uint64_t digest);
 
 #endif

@@ -12,7 +12,10 @@
 
 #include "comm/comm.h"
 
-enum { TERN_LANES_MAX = 64, TERN_LANE_NODES_MAX = 16 };
+enum {
+    TERN_LANES_MAX = 64,
+    TERN_LANE_NODES_MAX = 16
+};
 
 /* A whole subtree owned by one rank: lanes [first, first + count), count a power of two, first a multiple of it. */
 struct tern_lane_node {
@@ -21,19 +24,30 @@ struct tern_lane_node {
 
 struct tern_lane_plan {
     int lanes, ranks, rank;
-    int first_lane, lane_count;                       /* of this rank */
-    int node_count;                                   /* nodes of this rank after folding, ascending */
+    int first_lane, lane_count; /* of this rank */
+    int node_count;             /* nodes of this rank after folding, ascending */
     struct tern_lane_node nodes[TERN_LANE_NODES_MAX]; /* largest owned subtrees, in lane order */
-    int buffers;                                      /* gradient buffers needed at once while folding lanes in order */
+    int buffers; /* gradient buffers needed at once while folding lanes in order */
 };
 
 /* Pure. TERN_ERR_CONFIG unless lanes is a power of two <= TERN_LANES_MAX and 1 <= ranks <= lanes. */
-TERN_MUST_CHECK tern_status tern_lane_plan_make(int lanes, int ranks, int rank, struct tern_lane_plan *plan_out);
+TERN_MUST_CHECK tern_status tern_lane_plan_make(int lanes,
+                                                int ranks,
+                                                int rank,
+                                                struct tern_lane_plan *plan_out);
+/* How a rank folds: for its lanes in ascending order, accumulate the lane into a fresh zeroed buffer and push it on a
+ * stack; then tern_lane_fold_count(plan, lane) times: add the top buffer into the one below it (left += right) and pop
+ * the top. At most plan->buffers are on the stack at once; after the last lane plan->node_count remain, bottom of the
+ * stack = nodes[0], and plan->nodes says what each is. Pure. */
+int tern_lane_fold_count(const struct tern_lane_plan *plan, int lane);
 /* First lane of a rank; first_lane(ranks) == lanes. */
 int tern_lane_first(int lanes, int ranks, int rank);
 
 /* dst[i] += src[i], i < n, fp32 in host or device memory: given by the caller, since comm does not compute. */
-typedef tern_status (*tern_lane_add)(void *context, struct tern_dptr dst, struct tern_dptr src, int64_t n);
+typedef tern_status (*tern_lane_add)(void *context,
+                                     struct tern_dptr dst,
+                                     struct tern_dptr src,
+                                     int64_t n);
 
 /* One bucket's reduce-scatter. nodes[i] is the vector (n floats) of plan->nodes[i]; ranges (one a rank, in elements)
  * says which part of the root each rank gets, as tern_lane_ranges gave it. On return nodes[0] holds this rank's range
@@ -46,13 +60,17 @@ struct tern_lane_reduce {
     tern_lane_add add;
     void *add_context;
 };
-int64_t tern_lane_scratch_floats(const struct tern_lane_plan *plan, const struct tern_range *ranges);
+int64_t tern_lane_scratch_floats(const struct tern_lane_plan *plan,
+                                 const struct tern_range *ranges);
 /* A tern_comm_job: arg is a struct tern_lane_reduce that lives until the ticket is done. */
 tern_status tern_lane_reduce_job(struct tern_comm *comm, void *arg);
 
 /* Which part of a vector each rank gets, so that recursive halving ends there (ranks a power of two: halves of halves,
  * by the bits of the rank, lowest first; else even parts in rank order). Cuts only at `cuts` (cut_count ascending
  * element offsets, cuts[0] = 0, cuts[cut_count-1] = n), nearest to an even split. A range may be empty. */
-void tern_lane_ranges(int ranks, const int64_t *cuts, int64_t cut_count, struct tern_range *ranges_out);
+void tern_lane_ranges(int ranks,
+                      const int64_t *cuts,
+                      int64_t cut_count,
+                      struct tern_range *ranges_out);
 
 #endif

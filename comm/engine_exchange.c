@@ -1,0 +1,248 @@
+/* engine_exchange.c - one exchange: post, wait without burning the processor that computes, give up in
+ * time and say on whom. */
+#include "comm/engine_impl.h"
+#include "runtime/base/check.h"
+#include "runtime/base/fault.h"
+#include "runtime/base/mem.h"
+
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+/* A wait polls: first at full speed, since the peer is mostly already there; then giving the processor
+ * away after each poll; then asleep for longer and longer. */
+enum {
+    SPIN_NS = 20 * 1000,
+    YIELD_NS = 100 * 1000,
+    SLEEP_MIN_NS = 20 * 1000,
+    SLEEP_MAX_NS = 200 * 1000,
+    /* A poll that took longer than this moved data: there is more to come soon. */
+    BUSY_POLL_NS = 5 * 1000,
+};
+/* Time between two polls beyond this does not count against the limit: this process itself was stopped. */
+static const int64_t GAP_MAX_NS = 1000000000;
+
+int64_t tern_engine_now_ns(void)
+{
+    struct timespec now; /* not tern_clock_ns: a test's fake clock does not move peers */
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void tern_transport_die(struct tern_transport *transport, tern_status status, const char *detail)
+{
+    int alive = 0;
+    if (atomic_compare_exchange_strong(&transport->death, &alive, 1)) {
+        transport->death_status = status;
+        memcpy(transport->death_detail, detail, strnlen(detail, TERN_DETAIL_BYTES - 1) + 1);
+        transport->death_detail[TERN_DETAIL_BYTES - 1] = '\0';
+        atomic_store(&transport->death, 2);
+    }
+}
+
+bool tern_transport_is_dead(const struct tern_transport *transport)
+{
+    return atomic_load_explicit(&transport->death, memory_order_acquire) == 2;
+}
+
+static tern_status fail_dead(const struct tern_engine *engine)
+{
+    return tern_fail(engine->transport->death_status, "%s", engine->transport->death_detail);
+}
+
+static tern_status fail_late(const struct tern_engine *engine,
+                             int64_t waited_ns,
+                             const struct tern_comm_message *messages,
+                             const int *posted)
+{
+    struct tern_transport *t = engine->transport;
+    const struct tern_comm_message *m = &messages[posted[t->table->first_left(t, engine->op)]];
+    return tern_fail(TERN_ERR_TIMEOUT,
+                     "rank %d waited %.1f s for rank %d to %s %zu bytes (operation %llu, exchange "
+                     "%llu); it is stopped, overloaded or out of step (limit: TERN_COMM_TIMEOUT, "
+                     "%.1f s)",
+                     engine->comm.rank, (double)waited_ns * 1e-9, m->peer,
+                     m->is_send ? "take" : "send", m->bytes,
+                     (unsigned long long)(atomic_load(&engine->done) + 1),
+                     (unsigned long long)engine->exchange_of_job, (double)engine->limit_ns * 1e-9);
+}
+
+/* Between two polls, `idle_ns` after the last sign of progress. */
+static void pause_poll(int64_t idle_ns)
+{
+    if (idle_ns < SPIN_NS) {
+        return;
+    }
+    if (idle_ns < YIELD_NS) {
+        sched_yield();
+        return;
+    }
+    int64_t sleep_ns = (idle_ns - YIELD_NS) / 8;
+    sleep_ns = sleep_ns < SLEEP_MIN_NS ? SLEEP_MIN_NS : sleep_ns;
+    sleep_ns = sleep_ns > SLEEP_MAX_NS ? SLEEP_MAX_NS : sleep_ns;
+    nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
+}
+
+static tern_status wait_all(struct tern_engine *engine,
+                            const struct tern_comm_message *messages,
+                            const int *posted)
+{
+    struct tern_transport *t = engine->transport;
+    int64_t before = tern_engine_now_ns();
+    int64_t last_sign = before;
+    int64_t waited = 0;
+    int left = -1;
+    for (;;) {
+        if (tern_transport_is_dead(t)) {
+            return fail_dead(engine);
+        }
+        int64_t poll_begin = tern_engine_now_ns();
+        int left_before = left;
+        tern_status status = t->table->test(t, engine->op, &left);
+        if (status != TERN_OK) {
+            return tern_fail_prefix(status, "rank %d, operation %llu", engine->comm.rank,
+                                    (unsigned long long)(atomic_load(&engine->done) + 1));
+        }
+        if (left == 0) {
+            return TERN_OK;
+        }
+        int64_t now = tern_engine_now_ns();
+        int64_t gap = now - before;
+        before = now;
+        if (left != left_before || now - poll_begin > BUSY_POLL_NS) {
+            last_sign = now;
+        }
+        waited = left != left_before ? 0 : waited + (gap < GAP_MAX_NS ? gap : GAP_MAX_NS);
+        if (waited > engine->limit_ns) {
+            return fail_late(engine, waited, messages, posted);
+        }
+        pause_poll(now - last_sign);
+    }
+}
+
+/* The k-th message to oneself goes into the k-th from oneself. */
+static tern_status copy_own(struct tern_engine *engine,
+                            const struct tern_comm_message *messages,
+                            int count)
+{
+    int in = 0;
+    for (int out = 0; out < count; out++) {
+        const struct tern_comm_message *from = &messages[out];
+        if (from->peer != engine->comm.rank || !from->is_send) {
+            continue;
+        }
+        while (in < count && (messages[in].peer != engine->comm.rank || messages[in].is_send)) {
+            in++;
+        }
+        if (in == count || messages[in].bytes != from->bytes) {
+            return tern_fail(
+                TERN_ERR_ARGUMENT, "exchange: rank %d sends itself %zu bytes and takes %zu",
+                engine->comm.rank, from->bytes, in == count ? (size_t)0 : messages[in].bytes);
+        }
+        if (from->bytes > 0) {
+            memmove((void *)(uintptr_t)messages[in].data.addr,
+                    (const void *)(uintptr_t)from->data.addr, from->bytes);
+        }
+        in++;
+    }
+    return TERN_OK;
+}
+
+static tern_status reserve(struct tern_engine *engine, int count)
+{
+    if (count <= engine->message_capacity) {
+        return TERN_OK;
+    }
+    int capacity = count < 64 ? 64 : count;
+    size_t each = sizeof *engine->messages + sizeof(int);
+    void *block = tern_realloc("comm messages", engine->messages, (size_t)capacity * each);
+    if (block == NULL) {
+        return tern_fail(TERN_ERR_MEMORY, "exchange: no memory for %d messages", count);
+    }
+    engine->messages = block;
+    engine->message_capacity = capacity;
+    return TERN_OK;
+}
+
+static void add(_Atomic int64_t *counter, int64_t n)
+{
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+/* Translates what goes to others into messages of the world; posted[i] is the caller's index of the
+ * i-th of them. Messages of no bytes are not sent: both sides know. */
+static int translate(struct tern_engine *engine,
+                     const struct tern_comm_message *messages,
+                     int count,
+                     int *posted)
+{
+    int n = 0;
+    for (int i = 0; i < count; i++) {
+        const struct tern_comm_message *m = &messages[i];
+        if (m->peer == engine->comm.rank || m->bytes == 0) {
+            continue;
+        }
+        if (m->is_send) {
+            (void)tern_fault_pass(TERN_FAULT_COMM_SEND);
+        }
+        add(m->is_send ? &engine->comm.counters.bytes_sent : &engine->comm.counters.bytes_received,
+            (int64_t)m->bytes);
+        posted[n] = i;
+        engine->messages[n++] = (struct tern_transport_message){
+            .peer = engine->world_ranks[m->peer],
+            .is_send = m->is_send,
+            .data = (void *)(uintptr_t)m->data.addr,
+            .bytes = m->bytes,
+        };
+    }
+    return n;
+}
+
+tern_status tern_engine_exchange(struct tern_comm *comm,
+                                 const struct tern_comm_message *messages,
+                                 int count)
+{
+    struct tern_engine *engine = tern_engine_of(comm);
+    TERN_CHECK(tern_comm_is_inside(comm));
+    engine->exchange_of_job++;
+    add(&comm->counters.exchanges, 1);
+    TERN_RETURN_IF_ERR(copy_own(engine, messages, count));
+    TERN_RETURN_IF_ERR(reserve(engine, count));
+    int *posted = (int *)(engine->messages + engine->message_capacity);
+    int n = translate(engine, messages, count, posted);
+    if (n == 0) {
+        return TERN_OK;
+    }
+    struct tern_transport *t = engine->transport;
+    if (tern_transport_is_dead(t)) {
+        return fail_dead(engine);
+    }
+    tern_status status = t->table->begin(t, engine->op, engine->context, engine->messages, n);
+    if (status == TERN_OK) {
+        status = wait_all(engine, messages, posted);
+    }
+    if (status != TERN_OK) {
+        t->table->cancel(t, engine->op);
+    }
+    if (tern_status_blast(status) >= TERN_BLAST_GROUP) {
+        tern_transport_die(t, status, tern_detail());
+    }
+    return status;
+}
+
+/* Dissemination: log2(size) rounds of one byte. */
+tern_status tern_engine_barrier(struct tern_comm *comm)
+{
+    unsigned char out = 1;
+    unsigned char in = 0;
+    for (int step = 1; step < comm->size; step *= 2) {
+        int to = (comm->rank + step) % comm->size;
+        int from = (comm->rank - step + comm->size) % comm->size;
+        struct tern_comm_message both[2] = {
+            {to, true, {(uint64_t)(uintptr_t)&out}, 1},
+            {from, false, {(uint64_t)(uintptr_t)&in}, 1},
+        };
+        TERN_RETURN_IF_ERR(tern_engine_exchange(comm, both, 2));
+    }
+    return TERN_OK;
+}
