@@ -88,6 +88,12 @@ static tern_status count(struct tern_device *device,
     return TERN_OK;
 }
 
+static tern_status missing(const struct tern_device *device, enum tern_op op)
+{
+    return tern_fail(TERN_ERR_UNSUPPORTED, "backend %s has no op %s", device->ops->device->name,
+                     g_names[op]);
+}
+
 /* How many elements a sumsq reads: only its starts say, which a device may keep to itself. */
 static struct tern_cost sumsq_cost(struct tern_device *device, const struct tern_sumsq_args *args)
 {
@@ -101,6 +107,9 @@ static struct tern_cost sumsq_cost(struct tern_device *device, const struct tern
     TERN_RETURN_IF_ERR(check); \
     if (is_empty) { \
         return TERN_OK; \
+    } \
+    if (device->ops->field == NULL) { \
+        return missing(device, op); \
     } \
     if (!is_profiling()) { \
         return device->ops->field(device, args); \

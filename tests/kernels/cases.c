@@ -1,0 +1,375 @@
+/* cases.c - the table of op cases. */
+#include "tests/kernels/cases.h"
+
+#include "runtime/base/check.h"
+#include "runtime/base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CASES_MAX = 1024
+};
+
+static const char *const g_dims[TERN_OP_COUNT][TERN_CASE_DIMS] = {
+    [TERN_OP_EMBED_FWD] = {"n", "t", "c", "v", "wpe", "first"},
+    [TERN_OP_EMBED_BWD] = {"n", "t", "c", "v", "wpe"},
+    [TERN_OP_NORM_FWD] = {"n", "c", "rms", "residual", "inplace", "beta", "stats"},
+    [TERN_OP_NORM_BWD] = {"n", "c", "rms", "residual", "inplace", "beta", "stats", "acc"},
+    [TERN_OP_GEMM] = {"m", "n", "k", "ta", "tb", "acc", "epilogue", "mix", "pad"},
+    [TERN_OP_BIAS_BWD] = {"rows", "n", "pad", "acc"},
+    [TERN_OP_ATTENTION_FWD] = {"b", "tq", "tkv", "h", "k", "d", "layout", "window", "lse"},
+    [TERN_OP_ATTENTION_BWD] = {"b", "tq", "tkv", "h", "k", "d", "layout", "window", "lse"},
+    [TERN_OP_ROPE] = {"n", "t", "heads", "d", "pad", "first", "bwd"},
+    [TERN_OP_ACT_FWD] = {"n", "act"},
+    [TERN_OP_ACT_BWD] = {"n", "act", "inplace"},
+    [TERN_OP_GLU_FWD] = {"n", "f", "act"},
+    [TERN_OP_GLU_BWD] = {"n", "f", "act"},
+    [TERN_OP_ADD] = {"n", "alias"},
+    [TERN_OP_CROSS_ENTROPY] = {"rows", "v", "pad", "bwd", "ignore"},
+    [TERN_OP_ADAMW] = {"n", "copy", "step"},
+    [TERN_OP_SUMSQ] = {"blocks", "n"},
+    [TERN_OP_CAST] = {"n", "from", "to"},
+};
+
+static const char *const g_data[TERN_DATA_COUNT] = {"normal", "mean",  "denormal", "one_hot",
+                                                    "equal",  "large", "zero"};
+
+static struct tern_case *g_cases;
+static int g_count;
+
+#define DIMS(...) ((const int64_t[TERN_CASE_DIMS]){__VA_ARGS__})
+
+static void add_use(enum tern_op op,
+                    enum tern_case_data data,
+                    enum tern_case_use use,
+                    const int64_t *dim)
+{
+    TERN_CHECK(g_count < CASES_MAX);
+    struct tern_case *c = &g_cases[g_count++];
+    *c = (struct tern_case){.op = op, .data = data, .use = use};
+    memcpy(c->dim, dim, sizeof c->dim);
+}
+
+static void add(enum tern_op op, enum tern_case_data data, const int64_t *dim)
+{
+    add_use(op, data, TERN_USE_TEST, dim);
+}
+
+static void bench(enum tern_op op, const int64_t *dim)
+{
+    add_use(op, TERN_DATA_NORMAL, TERN_USE_BENCH, dim);
+}
+
+static void add_embed(void)
+{
+    static const int64_t widths[] = {1, 15, 16, 17, 64, 127, 768, 1027};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        int64_t c = widths[i];
+        add(TERN_OP_EMBED_FWD, TERN_DATA_NORMAL, DIMS(12, 4, c, 9, 1, 3));
+        add(TERN_OP_EMBED_FWD, TERN_DATA_NORMAL, DIMS(7, 7, c, 300, 0, 0));
+        add(TERN_OP_EMBED_BWD, TERN_DATA_NORMAL, DIMS(12, 4, c, 9, 1));
+        add(TERN_OP_EMBED_BWD, TERN_DATA_NORMAL, DIMS(35, 7, c, 5, 0));
+    }
+    add(TERN_OP_EMBED_FWD, TERN_DATA_DENORMAL, DIMS(6, 3, 33, 4, 1, 0));
+    add(TERN_OP_EMBED_FWD, TERN_DATA_NORMAL, DIMS(1, 1, 64, 1, 1, 11));
+    add(TERN_OP_EMBED_BWD, TERN_DATA_EQUAL, DIMS(300, 100, 40, 1, 1));
+    add(TERN_OP_EMBED_BWD, TERN_DATA_NORMAL, DIMS(256, 64, 70, 50, 1));
+    bench(TERN_OP_EMBED_FWD, DIMS(1024, 256, 768, 50257, 1, 0));
+    bench(TERN_OP_EMBED_BWD, DIMS(1024, 256, 768, 50257, 1));
+}
+
+static void add_norm_kind(int64_t rms)
+{
+    static const int64_t widths[] = {1, 2, 15, 16, 17, 63, 64, 65, 80, 320, 768, 1027};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        int64_t c = widths[i], beta = !rms;
+        add(TERN_OP_NORM_FWD, TERN_DATA_NORMAL, DIMS(3, c, rms, 0, 0, beta, 1));
+        add(TERN_OP_NORM_FWD, TERN_DATA_NORMAL, DIMS(5, c, rms, 1, (int64_t)(i & 1), beta, 1));
+        add(TERN_OP_NORM_BWD, TERN_DATA_NORMAL, DIMS(5, c, rms, 0, 0, beta, 1, (int64_t)(i & 1)));
+        add(TERN_OP_NORM_BWD, TERN_DATA_NORMAL, DIMS(9, c, rms, 1, (int64_t)(i & 1), beta, 1, 1));
+    }
+    for (int data = TERN_DATA_MEAN; data < TERN_DATA_COUNT; data++) {
+        add(TERN_OP_NORM_FWD, (enum tern_case_data)data, DIMS(4, 768, rms, 0, 0, !rms, 1));
+        add(TERN_OP_NORM_FWD, (enum tern_case_data)data, DIMS(2, 131, rms, 1, 0, 0, 0));
+        add(TERN_OP_NORM_BWD, (enum tern_case_data)data, DIMS(6, 131, rms, 1, 0, !rms, 1, 1));
+    }
+    add(TERN_OP_NORM_FWD, TERN_DATA_NORMAL, DIMS(1, 64, rms, 0, 0, 0, 0));
+    add(TERN_OP_NORM_BWD, TERN_DATA_NORMAL, DIMS(1, 64, rms, 0, 0, 0, 1, 0));
+    add(TERN_OP_NORM_BWD, TERN_DATA_NORMAL, DIMS(300, 96, rms, 1, 1, !rms, 1, 1));
+    bench(TERN_OP_NORM_FWD, DIMS(1024, 768, rms, 1, 0, !rms, 1));
+    bench(TERN_OP_NORM_BWD, DIMS(1024, 768, rms, 1, 1, !rms, 1, 1));
+}
+
+static void add_gemm(void)
+{
+    /* One, a tile less one, a tile, a tile and one, for the tiles in use: 6, 8, 14, 16, 32, 48, 64. */
+    static const int64_t sizes[][3] = {
+        {1, 1, 1},    {1, 17, 5},    {5, 1, 33},    {6, 16, 32},  {7, 15, 31},   {8, 32, 64},
+        {13, 47, 65}, {14, 48, 96},  {15, 49, 127}, {17, 64, 80}, {31, 65, 128}, {64, 31, 257},
+        {65, 33, 20}, {33, 127, 72}, {1, 320, 768}, {2, 96, 300}, {96, 1, 40},   {129, 70, 3},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        const int64_t *s = sizes[i];
+        for (int64_t trans = 0; trans < 4; trans++) {
+            int64_t ta = trans >> 1, tb = trans & 1, pad = (int64_t)(i % 3);
+            add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(s[0], s[1], s[2], ta, tb, 0, 0, 0, pad));
+        }
+        int64_t mix = (int64_t)i % MIX_COUNT;
+        add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(s[0], s[1], s[2], 1, 0, 1, 0, MIX_WIDE_D, 0));
+        add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(s[0], s[1], s[2], 0, 1, 0, 1, mix, 1));
+        add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(s[0], s[1], s[2], 0, 1, 0, 2, mix, 0));
+        add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(s[0], s[1], s[2], 0, 0, 0, 0, mix, 3));
+    }
+    for (int data = TERN_DATA_MEAN; data < TERN_DATA_COUNT; data++) {
+        add(TERN_OP_GEMM, (enum tern_case_data)data, DIMS(34, 50, 130, 0, 1, 0, 1, 0, 0));
+        add(TERN_OP_GEMM, (enum tern_case_data)data, DIMS(34, 50, 130, 1, 0, 1, 0, MIX_WIDE_D, 0));
+    }
+    add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(70, 200, 1027, 0, 1, 0, 1, 0, 0));
+    add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(130, 257, 300, 1, 0, 1, 0, MIX_WIDE_D, 0));
+    add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(200, 1030, 64, 0, 0, 0, 0, MIX_WIDE_D, 0));
+    bench(TERN_OP_GEMM, DIMS(1024, 2304, 768, 0, 1, 0, 1, 0, 0));
+    bench(TERN_OP_GEMM, DIMS(1024, 3072, 768, 0, 1, 0, 2, 0, 0));
+    bench(TERN_OP_GEMM, DIMS(1024, 768, 3072, 0, 1, 0, 1, 0, 0));
+    bench(TERN_OP_GEMM, DIMS(1024, 768, 3072, 0, 0, 0, 0, 0, 0));
+    bench(TERN_OP_GEMM, DIMS(3072, 768, 1024, 1, 0, 1, 0, MIX_WIDE_D, 0));
+    bench(TERN_OP_GEMM, DIMS(128, 50257, 768, 0, 1, 0, 0, MIX_WIDE_D, 0));
+    bench(TERN_OP_GEMM, DIMS(1, 2304, 768, 0, 1, 0, 1, 0, 0));
+    bench(TERN_OP_GEMM, DIMS(8, 3072, 768, 0, 1, 0, 2, 0, 0));
+}
+
+static void add_bias(void)
+{
+    static const int64_t widths[] = {1, 15, 16, 17, 64, 65, 768, 1027};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        add(TERN_OP_BIAS_BWD, TERN_DATA_NORMAL, DIMS(33, widths[i], 0, 0));
+        add(TERN_OP_BIAS_BWD, TERN_DATA_NORMAL, DIMS(7, widths[i], 3, 1));
+    }
+    for (int data = TERN_DATA_MEAN; data < TERN_DATA_COUNT; data++) {
+        add(TERN_OP_BIAS_BWD, (enum tern_case_data)data, DIMS(300, 130, 0, 1));
+    }
+    add(TERN_OP_BIAS_BWD, TERN_DATA_NORMAL, DIMS(1, 64, 0, 0));
+    bench(TERN_OP_BIAS_BWD, DIMS(1024, 3072, 0, 1));
+}
+
+static void add_attention_op(enum tern_op op)
+{
+    static const int64_t lengths[] = {1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129};
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        int64_t t = lengths[i];
+        add(op, TERN_DATA_NORMAL, DIMS(1, t, t, 2, 2, 64, (int64_t)(i % 2), 0, 1));
+        add(op, TERN_DATA_NORMAL, DIMS(2, t, t, 4, 2, 16, ATT_PACKED, 0, 1));
+    }
+    static const int64_t ratios[] = {1, 2, 3, 4, 8};
+    static const int64_t widths[] = {8, 20, 32, 64, 80, 96, 128, 5};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        int64_t ratio = ratios[i % 5], k = ratio == 8 ? 1 : 2;
+        add(op, TERN_DATA_NORMAL, DIMS(2, 19, 19, ratio * k, k, widths[i], ATT_PACKED, 0, 1));
+        add(op, TERN_DATA_NORMAL, DIMS(1, 9, 70, ratio * k, k, widths[i], ATT_CACHE, 0, 1));
+        add(op, TERN_DATA_NORMAL, DIMS(2, 1, 33, ratio * k, k, widths[i], ATT_CACHE, 0, 1));
+        add(op, TERN_DATA_NORMAL, DIMS(1, 67, 67, ratio, 1, widths[i], ATT_SEPARATE, 0, 1));
+    }
+    static const int64_t windows[] = {1, 2, 16, 17, 40, 500};
+    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
+        add(op, TERN_DATA_NORMAL, DIMS(1, 70, 70, 2, 1, 32, ATT_PACKED, windows[i], 1));
+        add(op, TERN_DATA_NORMAL, DIMS(1, 13, 90, 2, 1, 32, ATT_CACHE, windows[i], 1));
+    }
+    for (int data = TERN_DATA_DENORMAL; data < TERN_DATA_COUNT; data++) {
+        add(op, (enum tern_case_data)data, DIMS(1, 67, 67, 3, 1, 48, ATT_PACKED, 0, 1));
+    }
+    if (op == TERN_OP_ATTENTION_FWD) {
+        add(op, TERN_DATA_NORMAL, DIMS(2, 33, 40, 4, 2, 64, ATT_CACHE, 0, 0));
+        add(op, TERN_DATA_NORMAL, DIMS(1, 1, 300, 4, 2, 80, ATT_CACHE, 0, 0));
+    }
+    add(op, TERN_DATA_NORMAL, DIMS(1, 290, 290, 2, 1, 64, ATT_PACKED, 0, 1));
+    add(op, TERN_DATA_NORMAL, DIMS(1, 300, 300, 1, 1, 80, ATT_SEPARATE, 100, 1));
+    bench(op, DIMS(4, 256, 256, 12, 12, 64, ATT_PACKED, 0, 1));
+    bench(op, DIMS(1, 1024, 1024, 12, 12, 64, ATT_PACKED, 0, 1));
+    bench(op, DIMS(1, 1024, 1024, 9, 3, 64, ATT_PACKED, 0, 1));
+}
+
+static void add_rope(void)
+{
+    static const int64_t widths[] = {2, 8, 20, 30, 32, 34, 64, 80, 128};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        for (int64_t bwd = 0; bwd < 2; bwd++) {
+            add(TERN_OP_ROPE, TERN_DATA_NORMAL, DIMS(14, 7, 3, widths[i], 0, 0, bwd));
+            add(TERN_OP_ROPE, TERN_DATA_NORMAL, DIMS(3, 1, 2, widths[i], 5, 17, bwd));
+        }
+    }
+    add(TERN_OP_ROPE, TERN_DATA_LARGE, DIMS(6, 3, 2, 64, 1, 0, 0));
+    add(TERN_OP_ROPE, TERN_DATA_DENORMAL, DIMS(6, 3, 2, 64, 1, 0, 0));
+    add(TERN_OP_ROPE, TERN_DATA_NORMAL, DIMS(300, 150, 1, 64, 0, 2, 0));
+    bench(TERN_OP_ROPE, DIMS(1024, 256, 12, 64, 1152, 0, 0));
+}
+
+static void add_pointwise(void)
+{
+    static const int64_t counts[] = {1, 7, 8, 15, 16, 17, 31, 33, 64, 1027, 4097};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        int64_t n = counts[i];
+        for (int64_t act = 0; act < 2; act++) {
+            add(TERN_OP_ACT_FWD, TERN_DATA_NORMAL, DIMS(n, act));
+            add(TERN_OP_ACT_BWD, TERN_DATA_NORMAL, DIMS(n, act, (int64_t)(i & 1)));
+            add(TERN_OP_GLU_FWD, TERN_DATA_NORMAL, DIMS(3, n, act));
+            add(TERN_OP_GLU_BWD, TERN_DATA_NORMAL, DIMS(3, n, act));
+        }
+        for (int64_t alias = 0; alias < 3; alias++) {
+            add(TERN_OP_ADD, TERN_DATA_NORMAL, DIMS(n, alias));
+        }
+        for (int64_t pair = 0; pair < 4; pair++) {
+            add(TERN_OP_CAST, TERN_DATA_NORMAL, DIMS(n, pair >> 1, pair & 1));
+        }
+    }
+    for (int data = TERN_DATA_MEAN; data < TERN_DATA_COUNT; data++) {
+        for (int64_t act = 0; act < 2; act++) {
+            add(TERN_OP_ACT_FWD, (enum tern_case_data)data, DIMS(133, act));
+            add(TERN_OP_ACT_BWD, (enum tern_case_data)data, DIMS(133, act, 0));
+            add(TERN_OP_GLU_FWD, (enum tern_case_data)data, DIMS(2, 133, act));
+            add(TERN_OP_GLU_BWD, (enum tern_case_data)data, DIMS(2, 133, act));
+        }
+        add(TERN_OP_ADD, (enum tern_case_data)data, DIMS(133, 0));
+        add(TERN_OP_CAST, (enum tern_case_data)data, DIMS(133, TERN_F32, TERN_BF16));
+        add(TERN_OP_CAST, (enum tern_case_data)data, DIMS(133, TERN_BF16, TERN_F32));
+    }
+    add(TERN_OP_ADD, TERN_DATA_NORMAL, DIMS(200001, 1));
+    add(TERN_OP_CAST, TERN_DATA_NORMAL, DIMS(200001, TERN_F32, TERN_BF16));
+    add(TERN_OP_ACT_FWD, TERN_DATA_NORMAL, DIMS(100003, 0));
+    for (int64_t act = 0; act < 2; act++) {
+        bench(TERN_OP_ACT_FWD, DIMS(3145728, act));
+        bench(TERN_OP_ACT_BWD, DIMS(3145728, act, 1));
+        bench(TERN_OP_GLU_FWD, DIMS(1024, 2048, act));
+        bench(TERN_OP_GLU_BWD, DIMS(1024, 2048, act));
+    }
+    bench(TERN_OP_ADD, DIMS(8388608, 1));
+    bench(TERN_OP_CAST, DIMS(8388608, TERN_F32, TERN_BF16));
+}
+
+static void add_loss(void)
+{
+    static const int64_t widths[] = {1, 2, 15, 16, 17, 64, 65, 300, 1027, 5003};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        for (int64_t bwd = 0; bwd < 2; bwd++) {
+            add(TERN_OP_CROSS_ENTROPY, TERN_DATA_NORMAL, DIMS(5, widths[i], 0, bwd, 0));
+            add(TERN_OP_CROSS_ENTROPY, TERN_DATA_NORMAL, DIMS(9, widths[i], 3, bwd, 1));
+        }
+    }
+    for (int data = TERN_DATA_MEAN; data < TERN_DATA_COUNT; data++) {
+        for (int64_t bwd = 0; bwd < 2; bwd++) {
+            add(TERN_OP_CROSS_ENTROPY, (enum tern_case_data)data, DIMS(6, 200, 1, bwd, 1));
+        }
+    }
+    add(TERN_OP_CROSS_ENTROPY, TERN_DATA_NORMAL, DIMS(1, 257, 0, 1, 1));
+    bench(TERN_OP_CROSS_ENTROPY, DIMS(128, 50257, 0, 0, 1));
+    bench(TERN_OP_CROSS_ENTROPY, DIMS(128, 50257, 0, 1, 1));
+}
+
+static void add_optimizer(void)
+{
+    static const int64_t counts[] = {1, 7, 15, 16, 17, 33, 1027, 70001};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        for (int64_t copy = 0; copy < 3; copy++) {
+            add(TERN_OP_ADAMW, TERN_DATA_NORMAL, DIMS(counts[i], copy, copy * 7 + 1));
+        }
+        add(TERN_OP_SUMSQ, TERN_DATA_NORMAL, DIMS(1, counts[i]));
+        add(TERN_OP_SUMSQ, TERN_DATA_NORMAL, DIMS(5, counts[i]));
+    }
+    for (int data = TERN_DATA_MEAN; data < TERN_DATA_COUNT; data++) {
+        add(TERN_OP_ADAMW, (enum tern_case_data)data, DIMS(133, 2, 1000));
+        add(TERN_OP_SUMSQ, (enum tern_case_data)data, DIMS(3, 1333));
+    }
+    bench(TERN_OP_ADAMW, DIMS(8388608, 2, 100));
+    bench(TERN_OP_SUMSQ, DIMS(64, 8388608));
+}
+
+const struct tern_case *tern_cases_build(int *count_out)
+{
+    if (g_cases == NULL) {
+        g_cases = tern_alloc_zero("cases", CASES_MAX, sizeof *g_cases);
+        TERN_CHECK(g_cases != NULL);
+        add_embed();
+        add_norm_kind(0);
+        add_norm_kind(1);
+        add_gemm();
+        add_bias();
+        add_attention_op(TERN_OP_ATTENTION_FWD);
+        add_attention_op(TERN_OP_ATTENTION_BWD);
+        add_rope();
+        add_pointwise();
+        add_loss();
+        add_optimizer();
+    }
+    *count_out = g_count;
+    return g_cases;
+}
+
+void tern_cases_free(void)
+{
+    tern_free(g_cases);
+    g_cases = NULL;
+    g_count = 0;
+}
+
+const char *tern_case_name(const struct tern_case *c, char out[TERN_CASE_NAME_BYTES])
+{
+    size_t length = (size_t)snprintf(out, TERN_CASE_NAME_BYTES, "%s", tern_op_name(c->op));
+    for (int i = 0; i < TERN_CASE_DIMS && g_dims[c->op][i] != NULL; i++) {
+        length += (size_t)snprintf(out + length, TERN_CASE_NAME_BYTES - length, " %s=%lld",
+                                   g_dims[c->op][i], (long long)c->dim[i]);
+    }
+    snprintf(out + length, TERN_CASE_NAME_BYTES - length, " data=%s", g_data[c->data]);
+    return out;
+}
+
+static bool parse_word(const char *word, const char *value, struct tern_case *out)
+{
+    for (int i = 0; strcmp(word, "data") == 0 && i < TERN_DATA_COUNT; i++) {
+        if (strcmp(value, g_data[i]) == 0) {
+            out->data = (enum tern_case_data)i;
+            return true;
+        }
+    }
+    for (int i = 0; i < TERN_CASE_DIMS && g_dims[out->op][i] != NULL; i++) {
+        if (strcmp(word, g_dims[out->op][i]) == 0) {
+            out->dim[i] = strtoll(value, NULL, 10);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool tern_case_parse(const char *name, struct tern_case *out)
+{
+    char copy[TERN_CASE_NAME_BYTES], *rest = NULL;
+    *out = (struct tern_case){.op = TERN_OP_COUNT};
+    if (strlen(name) >= sizeof copy) {
+        return false;
+    }
+    memcpy(copy, name, strlen(name) + 1);
+    const char *op = strtok_r(copy, " ", &rest);
+    for (int i = 0; op != NULL && i < TERN_OP_COUNT; i++) {
+        if (strcmp(op, tern_op_name((enum tern_op)i)) == 0) {
+            out->op = (enum tern_op)i;
+        }
+    }
+    for (char *word = strtok_r(NULL, " ", &rest); word != NULL && out->op != TERN_OP_COUNT;
+         word = strtok_r(NULL, " ", &rest)) {
+        char *equals = strchr(word, '=');
+        if (equals == NULL) {
+            return false;
+        }
+        *equals = '\0';
+        if (!parse_word(word, equals + 1, out)) {
+            return false;
+        }
+    }
+    return out->op != TERN_OP_COUNT;
+}
+
+bool tern_case_has_storage(const struct tern_case *c, enum tern_dtype storage)
+{
+    bool is_f32_only = c->op == TERN_OP_CROSS_ENTROPY || c->op == TERN_OP_ADAMW ||
+                       c->op == TERN_OP_SUMSQ || c->op == TERN_OP_CAST;
+    return storage == TERN_F32 || !is_f32_only;
+}

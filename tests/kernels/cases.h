@@ -1,0 +1,158 @@
+/* cases.h - the one table of op cases: conformance, gradients, benchmark and support matrix all read it. */
+#ifndef TERN_TESTS_KERNELS_CASES_H
+#define TERN_TESTS_KERNELS_CASES_H
+
+#include "kernels/ops.h"
+
+enum {
+    TERN_CASE_DIMS = 10,
+    TERN_CASE_NAME_BYTES = 256
+};
+
+/* What the floating inputs hold. */
+enum tern_case_data {
+    TERN_DATA_NORMAL,   /* N(0, 1) */
+    TERN_DATA_MEAN,     /* 1000 + N(0, 1/16): large mean, tiny variance */
+    TERN_DATA_DENORMAL, /* below the smallest normal f32 */
+    TERN_DATA_ONE_HOT,  /* one 1 a row */
+    TERN_DATA_EQUAL,    /* all the same */
+    TERN_DATA_LARGE,    /* exponentials overflow without care */
+    TERN_DATA_ZERO,
+    TERN_DATA_COUNT
+};
+
+/* Who is interested in a case besides conformance. */
+enum tern_case_use {
+    TERN_USE_TEST = 0,
+    TERN_USE_BENCH = 1
+};
+
+struct tern_case {
+    enum tern_op op;
+    enum tern_case_data data;
+    enum tern_case_use use; /* BENCH: too large for the slow reference, skipped by the tests */
+    int64_t dim[TERN_CASE_DIMS];
+};
+
+/* Dimensions of each op, in the order of `dim`; 0 or 1 for switches. */
+enum {
+    EMBED_N,
+    EMBED_T,
+    EMBED_C,
+    EMBED_V,
+    EMBED_WPE,
+    EMBED_FIRST
+};
+enum {
+    NORM_N,
+    NORM_C,
+    NORM_RMS,
+    NORM_RESIDUAL,
+    NORM_IN_PLACE,
+    NORM_BETA,
+    NORM_STATS,
+    NORM_ACC
+};
+enum {
+    GEMM_M,
+    GEMM_N,
+    GEMM_K,
+    GEMM_TA,
+    GEMM_TB,
+    GEMM_ACC,
+    GEMM_EPILOGUE,
+    GEMM_MIX,
+    GEMM_PAD
+};
+enum {
+    BIAS_ROWS,
+    BIAS_N,
+    BIAS_PAD,
+    BIAS_ACC
+};
+enum {
+    ATT_B,
+    ATT_TQ,
+    ATT_TKV,
+    ATT_H,
+    ATT_K,
+    ATT_D,
+    ATT_LAYOUT,
+    ATT_WINDOW,
+    ATT_LSE
+};
+enum {
+    ROPE_N,
+    ROPE_T,
+    ROPE_HEADS,
+    ROPE_D,
+    ROPE_PAD,
+    ROPE_FIRST,
+    ROPE_BWD
+};
+enum {
+    ACT_N,
+    ACT_KIND,
+    ACT_IN_PLACE
+};
+enum {
+    GLU_N,
+    GLU_F,
+    GLU_KIND
+};
+enum {
+    ADD_N,
+    ADD_ALIAS
+};
+enum {
+    CE_ROWS,
+    CE_V,
+    CE_PAD,
+    CE_BWD,
+    CE_IGNORE
+};
+enum {
+    ADAMW_N,
+    ADAMW_COPY,
+    ADAMW_STEP
+};
+enum {
+    SUMSQ_BLOCKS,
+    SUMSQ_N
+};
+enum {
+    CAST_N,
+    CAST_FROM,
+    CAST_TO
+};
+
+/* Attention: q, k and v in separate buffers with padded rows; in the rows of one buffer; or k and v in a cache that
+ * has room for more. */
+enum {
+    ATT_SEPARATE,
+    ATT_PACKED,
+    ATT_CACHE
+};
+/* Gemm dtypes, S being the storage dtype of the test: all S; d f32; everything stored f32, compute S; a f32;
+ * stored S, compute f32. */
+enum {
+    MIX_ALL,
+    MIX_WIDE_D,
+    MIX_ROUNDED,
+    MIX_WIDE_A,
+    MIX_STORED,
+    MIX_COUNT
+};
+
+/* The table, built once; free it with tern_cases_free. */
+const struct tern_case *tern_cases_build(int *count_out);
+void tern_cases_free(void);
+
+/* "gemm m=64 n=65 ... data=normal". Returns out. */
+const char *tern_case_name(const struct tern_case *c, char out[TERN_CASE_NAME_BYTES]);
+/* The inverse; dimensions left out are 0. False on a malformed name. */
+bool tern_case_parse(const char *name, struct tern_case *out);
+/* Does an op take part in `storage` (bf16 makes no difference to AdamW)? */
+bool tern_case_has_storage(const struct tern_case *c, enum tern_dtype storage);
+
+#endif

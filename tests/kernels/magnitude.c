@@ -1,0 +1,459 @@
+/* magnitude.c - what rounding errors of each output scale with: the sums of absolute values behind it. The formulas
+ * follow those of kernels/ops.h with every term made positive, times the condition of the functions on the way. */
+#include "runtime/base/check.h"
+#include "tests/kernels/instance.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double EPSILON = 0x1p-23; /* fp32: what the arithmetic is done in */
+
+struct view {
+    const struct tern_instance *in;
+    const struct tern_result *want;
+};
+
+static const double *input(const struct view *v, const char *name)
+{
+    int i = tern_instance_find(v->in, name);
+    return i < 0 ? NULL : v->in->tensors[i].value;
+}
+
+static const double *wanted(const struct view *v, const char *name)
+{
+    int i = tern_instance_find(v->in, name);
+    return i < 0 ? NULL : v->want->value[i];
+}
+
+static struct tern_tensor *output(struct tern_instance *in, const char *name)
+{
+    int i = tern_instance_find(in, name);
+    return i < 0 ? NULL : &in->tensors[i];
+}
+
+static double at(const double *values, int64_t i)
+{
+    return values == NULL ? 0 : values[i];
+}
+
+/* Without a formula of its own an output is its only term. */
+static void default_magnitudes(struct tern_instance *in, const struct tern_result *want)
+{
+    for (int i = 0; i < in->tensor_count; i++) {
+        struct tern_tensor *t = &in->tensors[i];
+        for (int64_t j = 0; j < tern_tensor_elements(t); j++) {
+            t->magnitude[j] = fabs(want->value[i][j]);
+        }
+    }
+}
+
+static void embed_bwd(struct tern_instance *in, const struct view *v)
+{
+    const struct tern_embed_bwd_args *args = &in->args.embed_bwd;
+    const double *ids = input(v, "ids"), *dout = input(v, "dout");
+    struct tern_tensor *dwte = output(in, "dwte"), *dwpe = output(in, "dwpe");
+    struct tern_tensor *grads[2] = {dwte, dwpe};
+    for (int g = 0; g < 2 && grads[g] != NULL; g++) {
+        for (int64_t i = 0; i < tern_tensor_elements(grads[g]); i++) {
+            grads[g]->magnitude[i] = fabs(grads[g]->value[i]);
+        }
+        for (int64_t i = 0; i < args->n * args->c; i++) {
+            int64_t n = i / args->c, row = g == 0 ? (int64_t)ids[n] : n % args->t;
+            grads[g]->magnitude[row * args->c + i % args->c] += fabs(dout[i]);
+        }
+    }
+}
+
+static void norm_fwd(struct tern_instance *in, const struct view *v)
+{
+    const struct tern_norm_fwd_args *args = &in->args.norm_fwd;
+    bool has_sum = tern_instance_find(in, "sum") >= 0;
+    const double *x = wanted(v, has_sum ? "sum" : "x"), *gamma = input(v, "gamma");
+    const double *beta = input(v, "beta");
+    struct tern_tensor *out = output(in, "out"), *rstd_out = output(in, "rstd");
+    struct tern_tensor *mean_out = output(in, "mean"), *sum = output(in, "sum");
+    int64_t c = args->c;
+    for (int64_t n = 0; n < args->n; n++) {
+        double mean = 0, mean_abs = 0, square = 0;
+        for (int64_t i = 0; i < c; i++) {
+            mean_abs += fabs(x[n * c + i]) / (double)c;
+            mean += x[n * c + i] / (double)c;
+        }
+        bool is_layer = args->kind == TERN_NORM_LAYER;
+        mean = is_layer ? mean : 0;
+        mean_abs = is_layer ? mean_abs : 0;
+        for (int64_t i = 0; i < c; i++) {
+            square += pow(x[n * c + i] - mean, 2) / (double)c;
+        }
+        double rstd = 1 / sqrt(square + (double)args->eps);
+        /* An error e of the mean adds e^2 to a variance taken by two passes. */
+        double drift = 1 + EPSILON * sqrt((double)c) * pow(mean_abs * rstd, 2);
+        for (int64_t i = 0; i < c; i++) {
+            double scale = rstd * fabs(gamma[i]);
+            out->magnitude[n * c + i] = (fabs(x[n * c + i] - mean) * drift +
+                                         (is_layer ? fabs(x[n * c + i]) : 0) + mean_abs) *
+                                            scale +
+                                        fabs(at(beta, i));
+        }
+        if (rstd_out != NULL) {
+            rstd_out->magnitude[n] = rstd * drift;
+        }
+        if (mean_out != NULL) {
+            mean_out->magnitude[n] = mean_abs;
+        }
+    }
+    struct tern_tensor *exact = sum != NULL ? sum : output(in, "x");
+    memset(exact->magnitude, 0, (size_t)tern_tensor_elements(exact) * sizeof(double));
+}
+
+static void norm_bwd(struct tern_instance *in, const struct view *v)
+{
+    const struct tern_norm_bwd_args *args = &in->args.norm_bwd;
+    const double *dy = input(v, "dy"), *x = input(v, "x"), *gamma = input(v, "gamma");
+    const double *mean = input(v, "mean"), *rstd = input(v, "rstd");
+    struct tern_tensor *dx = output(in, "dx"), *dgamma = output(in, "dgamma");
+    struct tern_tensor *dbeta = output(in, "dbeta");
+    const double *dresidual = input(v, "dresidual");
+    dresidual = dresidual == NULL && in->c.dim[NORM_RESIDUAL] ? dx->value : dresidual;
+    int64_t c = args->c;
+    for (int64_t i = 0; i < c; i++) {
+        dgamma->magnitude[i] = args->accumulate ? fabs(dgamma->value[i]) : 0;
+        if (dbeta != NULL) {
+            dbeta->magnitude[i] = args->accumulate ? fabs(dbeta->value[i]) : 0;
+        }
+    }
+    for (int64_t n = 0; n < args->n; n++) {
+        double g_sum = 0, gh_sum = 0;
+        for (int64_t i = 0; i < c; i++) {
+            double hat = fabs(x[n * c + i] - at(mean, n)) * rstd[n];
+            double g = fabs(dy[n * c + i] * gamma[i]);
+            g_sum += g / (double)c;
+            gh_sum += g * hat / (double)c;
+            dgamma->magnitude[i] += fabs(dy[n * c + i]) * hat;
+            if (dbeta != NULL) {
+                dbeta->magnitude[i] += fabs(dy[n * c + i]);
+            }
+        }
+        g_sum = args->kind == TERN_NORM_LAYER ? g_sum : 0;
+        for (int64_t i = 0; i < c; i++) {
+            double hat = fabs(x[n * c + i] - at(mean, n)) * rstd[n];
+            double g = fabs(dy[n * c + i] * gamma[i]);
+            dx->magnitude[n * c + i] =
+                rstd[n] * (g + g_sum + hat * gh_sum) + fabs(at(dresidual, n * c + i));
+        }
+    }
+}
+
+static void gemm(struct tern_instance *in, const struct view *v)
+{
+    const struct tern_gemm_args *args = &in->args.gemm;
+    const double *a = input(v, "a"), *b = input(v, "b"), *bias = input(v, "bias");
+    struct tern_tensor *d = output(in, "d"), *aux = output(in, "aux");
+    const double *pre = wanted(v, "aux");
+    for (int64_t i = 0; i < args->m; i++) {
+        for (int64_t j = 0; j < args->n; j++) {
+            int64_t to = i * args->ldd + j;
+            double sum = fabs(at(bias, j)) + (args->accumulate ? fabs(d->value[to]) : 0);
+            for (int64_t p = 0; p < args->k; p++) {
+                double x = args->trans_a ? a[p * args->lda + i] : a[i * args->lda + p];
+                double y = args->trans_b ? b[j * args->ldb + p] : b[p * args->ldb + j];
+                sum +=
+                    fabs(tern_value_round(args->compute, x) * tern_value_round(args->compute, y));
+            }
+            d->magnitude[to] = sum;
+            if (aux != NULL) { /* the slope of GELU is at most 1.13 */
+                aux->magnitude[to] = sum;
+                d->magnitude[to] = 1.13 * sum + fabs(pre[to]);
+                d->rounded[to] = 1.13 * fabs(pre[to]);
+            }
+        }
+    }
+}
+
+static void bias_bwd(struct tern_instance *in, const struct view *v)
+{
+    const struct tern_bias_bwd_args *args = &in->args.bias_bwd;
+    const double *dy = input(v, "dy");
+    struct tern_tensor *dbias = output(in, "dbias");
+    for (int64_t j = 0; j < args->n; j++) {
+        dbias->magnitude[j] = args->accumulate ? fabs(dbias->value[j]) : 0;
+        for (int64_t i = 0; i < args->rows; i++) {
+            dbias->magnitude[j] += fabs(dy[i * args->ldy + j]);
+        }
+    }
+}
+
+/* Where one pointer of an attention argument struct points to. */
+struct part {
+    struct tern_tensor *tensor;
+    int64_t element;
+};
+
+static struct part part_of(struct tern_instance *in, size_t offset)
+{
+    for (int i = 0; i < in->slot_count; i++) {
+        if (in->slots[i].offset == offset) {
+            return (struct part){&in->tensors[in->slots[i].tensor], in->slots[i].element};
+        }
+    }
+    return (struct part){NULL, 0};
+}
+
+#define PART(in, field) part_of(in, offsetof(union tern_args, attention.field))
+
+struct attention_view {
+    const struct tern_attention_args *args;
+    struct part q, k, v, out, lse, dout, dq, dk, dv;
+    const double *lse_value;
+};
+
+static double dot_abs(struct part x, int64_t x_at, struct part y, int64_t y_at, int64_t d)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < d; i++) {
+        sum += fabs(x.tensor->value[x.element + x_at + i] * y.tensor->value[y.element + y_at + i]);
+    }
+    return sum;
+}
+
+static double dot(struct part x, int64_t x_at, struct part y, int64_t y_at, int64_t d)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < d; i++) {
+        sum += x.tensor->value[x.element + x_at + i] * y.tensor->value[y.element + y_at + i];
+    }
+    return sum;
+}
+
+static void add_abs(struct part to,
+                    int64_t to_at,
+                    double factor,
+                    struct part x,
+                    int64_t x_at,
+                    int64_t d)
+{
+    for (int64_t i = 0; i < d; i++) {
+        to.tensor->magnitude[to.element + to_at + i] +=
+            factor * fabs(x.tensor->value[x.element + x_at + i]);
+    }
+}
+
+/* The log-sum of a query whose forward did not keep it. */
+static double log_sum(const struct attention_view *a,
+                      int64_t q,
+                      int64_t kv0,
+                      int64_t first,
+                      int64_t last)
+{
+    double max = -INFINITY, total = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t key = first; key <= last; key++) {
+            int64_t kv = kv0 + key * a->args->kv_row;
+            double score = (double)a->args->scale * dot(a->q, q, a->k, kv, a->args->d);
+            max = pass == 0 ? fmax(max, score) : max;
+            total += pass == 0 ? 0 : exp(score - max);
+        }
+    }
+    return max + log(total);
+}
+
+/* One query of one head: every pair adds to what it contributes to. */
+static void attention_query(struct attention_view *a, int64_t b, int64_t head, int64_t t, bool bwd)
+{
+    const struct tern_attention_args *args = a->args;
+    int64_t d = args->d, row = (b * args->h + head) * args->tq + t;
+    int64_t q = b * args->q_batch + t * args->q_row + head * d;
+    int64_t out = b * args->out_batch + t * args->out_row + head * d;
+    int64_t kv0 = b * args->kv_batch + head / (args->h / args->kv_heads) * d;
+    int64_t last = args->tkv - args->tq + t;
+    int64_t first = args->window > 0 && last - args->window + 1 > 0 ? last - args->window + 1 : 0;
+    double lse = a->lse_value != NULL ? a->lse_value[row] : log_sum(a, q, kv0, first, last);
+    double scale = (double)args->scale, size = 0;
+    double delta = bwd ? dot_abs(a->dout, out, a->out, out, d) : 0;
+    for (int64_t key = first; key <= last; key++) {
+        int64_t kv = kv0 + key * args->kv_row;
+        double score_abs = scale * dot_abs(a->q, q, a->k, kv, d);
+        size = score_abs > size ? score_abs : size;
+    }
+    /* exp turns absolute errors of scores into relative ones. */
+    double condition = 1 + size + (bwd ? fabs(lse) : 0);
+    for (int64_t key = first; key <= last; key++) {
+        int64_t kv = kv0 + key * args->kv_row;
+        double p = exp(scale * dot(a->q, q, a->k, kv, d) - lse) * condition;
+        if (!bwd) {
+            add_abs(a->out, out, p, a->v, kv, d);
+            continue;
+        }
+        double ds = p * (dot_abs(a->dout, out, a->v, kv, d) + delta) * scale;
+        add_abs(a->dq, q, ds, a->k, kv, d);
+        add_abs(a->dk, kv, ds, a->q, q, d);
+        add_abs(a->dv, kv, p, a->dout, out, d);
+    }
+    if (!bwd && a->lse.tensor != NULL) {
+        a->lse.tensor->magnitude[row] = fabs(lse) + condition;
+    }
+}
+
+static void attention(struct tern_instance *in, const struct view *v)
+{
+    bool bwd = in->c.op == TERN_OP_ATTENTION_BWD;
+    struct attention_view a = {.args = &in->args.attention,
+                               .q = PART(in, q),
+                               .k = PART(in, k),
+                               .v = PART(in, v),
+                               .out = PART(in, out),
+                               .lse = PART(in, lse),
+                               .dout = PART(in, dout),
+                               .dq = PART(in, dq),
+                               .dk = PART(in, dk),
+                               .dv = PART(in, dv)};
+    a.lse_value = wanted(v, "lse");
+    struct tern_tensor *grads[4] = {a.dq.tensor, a.dk.tensor, a.dv.tensor, a.out.tensor};
+    for (int i = bwd ? 0 : 3; i < (bwd ? 3 : 4); i++) {
+        memset(grads[i]->magnitude, 0, (size_t)tern_tensor_elements(grads[i]) * sizeof(double));
+    }
+    for (int64_t row = 0; row < a.args->b * a.args->h * a.args->tq; row++) {
+        int64_t b = row / (a.args->h * a.args->tq), head = row / a.args->tq % a.args->h;
+        attention_query(&a, b, head, row % a.args->tq, bwd);
+    }
+}
+
+static void rope(struct tern_instance *in, const struct view *v)
+{
+    const struct tern_rope_args *args = &in->args.rope;
+    const double *cosines = input(v, "cos"), *sines = input(v, "sin");
+    struct tern_tensor *x = output(in, "x");
+    int64_t half = args->d / 2;
+    for (int64_t i = 0; i < args->n * args->heads * half; i++) {
+        int64_t n = i / (args->heads * half), head = i / half % args->heads, j = i % half;
+        int64_t lo = n * args->x_row + head * args->d + j;
+        int64_t table = (args->first_position + n % args->t) * half + j;
+        double c = fabs(cosines[table]), s = fabs(sines[table]);
+        double a = fabs(x->value[lo]), b = fabs(x->value[lo + half]);
+        x->magnitude[lo] = a * c + b * s;
+        x->magnitude[lo + half] = b * c + a * s;
+    }
+}
+
+/* Of act(x): GELU's 1 + tanh cancels for negative x, SiLU's exp has condition |x|. */
+static double act_magnitude(enum tern_act act, double x)
+{
+    return act == TERN_ACT_GELU_TANH ? fabs(x) : fabs(x) / (1 + exp(-x)) * (1 + fabs(x));
+}
+
+static double slope_magnitude(enum tern_act act, double x)
+{
+    if (act == TERN_ACT_SILU) {
+        return (1 + fabs(x)) / (1 + exp(-x)) * (x < 0 ? 1 + fabs(x) : 1);
+    }
+    /* Beyond 8, 1 - tanh^2 is 0 in fp32 and in double; below, it carries the rounding of tanh. */
+    double inner = fabs(x) < 8 ? 0.5 * fabs(x) * 0.8 * (1 + 0.134145 * x * x) : 0;
+    return 1.5 + inner;
+}
+
+static void act_bwd(struct tern_instance *in, const struct view *v)
+{
+    const double *x = input(v, "x"), *dy = input(v, "dy");
+    struct tern_tensor *dx = output(in, "dx") != NULL ? output(in, "dx") : output(in, "dy");
+    for (int64_t i = 0; i < in->args.act.n; i++) {
+        dx->magnitude[i] = fabs(dy[i]) * slope_magnitude(in->args.act.act, x[i]);
+    }
+}
+
+static void act_fwd(struct tern_instance *in, const struct view *v)
+{
+    const double *x = input(v, "x");
+    for (int64_t i = 0; i < in->args.act.n; i++) {
+        output(in, "y")->magnitude[i] = act_magnitude(in->args.act.act, x[i]);
+    }
+}
+
+static void glu(struct tern_instance *in, const struct view *v)
+{
+    const struct tern_glu_args *args = &in->args.glu;
+    const double *gate_up = input(v, "gate_up"), *dout = input(v, "dout");
+    struct tern_tensor *out = output(in, "out"), *dgate_up = output(in, "dgate_up");
+    for (int64_t i = 0; i < args->n * args->f; i++) {
+        int64_t lo = i / args->f * 2 * args->f + i % args->f;
+        double gate = gate_up[lo], up = fabs(gate_up[lo + args->f]);
+        if (out != NULL && dout == NULL) {
+            out->magnitude[i] = act_magnitude(args->act, gate) * up;
+        } else {
+            dgate_up->magnitude[lo] = fabs(dout[i]) * up * slope_magnitude(args->act, gate);
+            dgate_up->magnitude[lo + args->f] = fabs(dout[i]) * act_magnitude(args->act, gate);
+        }
+    }
+}
+
+static void cross_entropy(struct tern_instance *in, const struct view *v)
+{
+    const struct tern_cross_entropy_args *args = &in->args.cross_entropy;
+    const double *x = input(v, "logits"), *targets = input(v, "targets");
+    struct tern_tensor *logits = output(in, "logits"), *nll = output(in, "nll");
+    for (int64_t r = 0; r < args->rows; r++) {
+        double max = -INFINITY, total = 0;
+        const double *row = x + r * args->ld;
+        for (int64_t i = 0; i < args->v; i++) {
+            max = fmax(max, row[i]);
+        }
+        for (int64_t i = 0; i < args->v; i++) {
+            total += exp(row[i] - max);
+        }
+        bool counts = targets[r] >= 0 && targets[r] < (double)args->v;
+        double target = counts ? row[(int64_t)targets[r]] : 0;
+        nll->magnitude[r] = counts ? fabs(max) + log(total) + fabs(target) + 1 : 0;
+        for (int64_t i = 0; i < args->v; i++) {
+            double p = exp(row[i] - max) / total * (1 + max - row[i]);
+            bool is_target = (double)i == targets[r];
+            logits->magnitude[r * args->ld + i] = counts ? p + (is_target ? 1 : 0) : 0;
+        }
+    }
+}
+
+static void adamw(struct tern_instance *in, const struct view *v)
+{
+    const struct tern_adamw_args *args = &in->args.adamw;
+    const double *grad = input(v, "grad"), *m = input(v, "exp_avg"), *s = input(v, "exp_avg_sq");
+    const double *w = input(v, "weight"), *s_new = wanted(v, "exp_avg_sq");
+    struct tern_tensor *copy = output(in, "copy");
+    for (int64_t i = 0; i < args->n; i++) {
+        double g = fabs(grad[i] * (double)args->grad_scale);
+        double m_size = (double)args->beta1 * fabs(m[i]) + (1 - (double)args->beta1) * g;
+        double s_size = (double)args->beta2 * s[i] + (1 - (double)args->beta2) * g * g;
+        double root = sqrt(s_new[i] / (double)args->bias2) + (double)args->eps;
+        double step = m_size / (double)args->bias1 / root;
+        double size =
+            fabs(w[i]) + (double)args->lr * (step + (double)args->weight_decay * fabs(w[i]));
+        output(in, "exp_avg")->magnitude[i] = m_size;
+        output(in, "exp_avg_sq")->magnitude[i] = s_size;
+        output(in, "weight")->magnitude[i] = size;
+        if (copy != NULL) {
+            copy->magnitude[i] = size;
+        }
+    }
+}
+
+void tern_instance_magnitudes(struct tern_instance *in, const struct tern_result *want)
+{
+    static void (*const formulas[TERN_OP_COUNT])(struct tern_instance *, const struct view *) = {
+        [TERN_OP_EMBED_BWD] = embed_bwd,
+        [TERN_OP_NORM_FWD] = norm_fwd,
+        [TERN_OP_NORM_BWD] = norm_bwd,
+        [TERN_OP_GEMM] = gemm,
+        [TERN_OP_BIAS_BWD] = bias_bwd,
+        [TERN_OP_ATTENTION_FWD] = attention,
+        [TERN_OP_ATTENTION_BWD] = attention,
+        [TERN_OP_ROPE] = rope,
+        [TERN_OP_ACT_FWD] = act_fwd,
+        [TERN_OP_ACT_BWD] = act_bwd,
+        [TERN_OP_GLU_FWD] = glu,
+        [TERN_OP_GLU_BWD] = glu,
+        [TERN_OP_CROSS_ENTROPY] = cross_entropy,
+        [TERN_OP_ADAMW] = adamw,
+    };
+    struct view v = {in, want};
+    default_magnitudes(in, want);
+    if (formulas[in->c.op] != NULL) {
+        formulas[in->c.op](in, &v);
+    }
+}
