@@ -762,7 +762,8 @@ tern_status tern_args_check_sumsq(struct tern_device *device,
             break;
         }
     }
-    /* How long x is, only the starts say: where the host cannot see them, its first element stands for it. */
+    /* How long x is, only the starts say: where the host cannot see them, its first element
+     * stands for it. */
     int64_t count = starts != NULL && check.status == TERN_OK ? starts[args->blocks] : 1;
     add_vector(&check, "x", args->x, TERN_F32, count > 0 ? count : 1, READ);
     return finish(&check);

@@ -4,8 +4,8 @@
 
 #include "kernels/ops.h"
 
-/* TERN_OK, or TERN_ERR_ARGUMENT with the op, the operand, what was found and what is expected. *is_empty_out: there
- * is nothing to do, and the backend is not called. */
+/* TERN_OK, or TERN_ERR_ARGUMENT with the op, the operand, what was found and what is expected.
+ * *is_empty_out: there is nothing to do, and the backend is not called. */
 #define TERN_ARGS_CHECK(op) \
     TERN_MUST_CHECK tern_status tern_args_check_##op( \
         struct tern_device *device, const struct tern_##op##_args *args, bool *is_empty_out)

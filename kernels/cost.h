@@ -4,9 +4,9 @@
 
 #include "kernels/ops.h"
 
-/* flops: multiplications and additions of the formula in ops.h (a fused multiply-add counts two, a transcendental
- * function ten); attention counts only the pairs that the causal mask and the window leave. bytes: every operand read
- * or written once, as if the cache were perfect. */
+/* flops: multiplications and additions of the formula in ops.h (a fused multiply-add counts two,
+ * a transcendental function ten); attention counts only the pairs that the causal mask and the
+ * window leave. bytes: every operand read or written once, as if the cache were perfect. */
 struct tern_cost {
     double flops;
     double bytes;
@@ -32,7 +32,8 @@ struct tern_cost tern_cost_adamw(const struct tern_adamw_args *args);
 struct tern_cost tern_cost_sumsq(const struct tern_sumsq_args *args, int64_t elements);
 struct tern_cost tern_cost_cast(const struct tern_cast_args *args);
 
-/* Query-key pairs of one head of one sequence that causal attention with `window` (0: none) visits. */
+/* Query-key pairs of one head of one sequence that causal attention with `window` (0: none)
+ * visits. */
 double tern_cost_attention_pairs(int64_t tq, int64_t tkv, int64_t window);
 
 #endif

@@ -28,8 +28,9 @@ static const char *const g_names[TERN_OP_COUNT] = {
     [TERN_OP_CAST] = "cast",
 };
 
-/* Totals of one op; ranks that are threads of one process add to the same ones. Whole numbers, so that they can be
- * atomic: 2^63 FLOPs are hours of a fast GPU, and a profile is for a few steps. */
+/* Totals of one op; ranks that are threads of one process add to the same ones. Whole numbers,
+ * so that they can be atomic: 2^63 FLOPs are hours of a fast GPU, and a profile is for a few
+ * steps. */
 struct counter {
     _Atomic int64_t calls, ns, flops, bytes;
 };
@@ -101,7 +102,8 @@ static struct tern_cost sumsq_cost(struct tern_device *device, const struct tern
     return tern_cost_sumsq(args, starts == NULL ? 0 : starts[args->blocks] - starts[0]);
 }
 
-/* The body of a wrapper: check, call, count. `check` and `cost` are expressions over device, args and is_empty. */
+/* The body of a wrapper: check, call, count. `check` and `cost` are expressions over device,
+ * args and is_empty. */
 #define WRAP(op, field, check, cost) \
     bool is_empty = false; \
     TERN_RETURN_IF_ERR(check); \

@@ -4,8 +4,9 @@
 #include <float.h>
 #include <math.h>
 
-/* Rounding operations in fp32 on the way from inputs to one output, besides the sums: each costs one epsilon of the
- * magnitude. A vectorised exp or tanh is allowed four. 0: the result is exact before it is stored. */
+/* Rounding operations in fp32 on the way from inputs to one output, besides the sums: each costs
+ * one epsilon of the magnitude. A vectorised exp or tanh is allowed four. 0: the result is exact
+ * before it is stored. */
 static const double g_steps[TERN_OP_COUNT] = {
     [TERN_OP_EMBED_FWD] = 1,      /* one addition */
     [TERN_OP_EMBED_BWD] = 1,      /* the sum only */
@@ -27,8 +28,8 @@ static const double g_steps[TERN_OP_COUNT] = {
     [TERN_OP_CAST] = 0,
 };
 
-/* Errors of a sum of `length` terms grow like its root when they are independent, and a few times that when the terms
- * are alike; never faster than the length. */
+/* Errors of a sum of `length` terms grow like its root when they are independent, and a few
+ * times that when the terms are alike; never faster than the length. */
 static double growth(int64_t length)
 {
     double n = (double)length;
@@ -52,8 +53,9 @@ double tern_tolerance_bound(enum tern_op op,
     /* Twice the half-ulp of storing: both sides round, and may fall on different sides of a tie. */
     double bound =
         stored * (fabs(element->want) + element->rounded) + computed * steps * element->magnitude;
-    /* Results below the smallest normal number may be flushed to zero. */
-    return bound + (double)FLT_MIN;
+    /* Results below the smallest normal number may be flushed to zero; an exp may stop at the power
+     * of two above it, where its argument is clamped. */
+    return bound + (double)FLT_MIN * (1 + 2 * element->underflow);
 }
 
 double tern_tolerance_step(void)
@@ -63,6 +65,7 @@ double tern_tolerance_step(void)
 
 double tern_tolerance_gradient(void)
 {
-    /* Truncation is step^2 times a third derivative, here up to a few hundred times the gradient. */
+    /* Truncation is step^2 times a third derivative, here up to a few hundred times the
+     * gradient. */
     return 1024 * tern_tolerance_step() * tern_tolerance_step();
 }

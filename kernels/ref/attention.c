@@ -1,4 +1,5 @@
-/* attention.c - causal attention by its definition: every score is computed when it is needed, none is kept. */
+/* attention.c - causal attention by its definition: every score is computed when it is needed,
+ * none is kept. */
 #include "kernels/ref/ref.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* device.c - the reference backend's device: host memory, nothing asynchronous, the table of its ops. */
+/* device.c - the reference backend's device: host memory, nothing asynchronous, the table of its
+ * ops. */
 #include "kernels/ref/ref.h"
 #include "runtime/base/mem.h"
 

@@ -18,8 +18,8 @@ tern_status tern_ref_embed_fwd(struct tern_device *device, const struct tern_emb
     return TERN_OK;
 }
 
-/* The sum over all n < count with key(n) == key of dout[n][c], started from what is there: each cell of the
- * gradient is read and written once, so that f32 storage rounds once. */
+/* The sum over all n < count with key(n) == key of dout[n][c], started from what is there: each
+ * cell of the gradient is read and written once, so that f32 storage rounds once. */
 static double gather(const struct tern_embed_bwd_args *args,
                      int64_t first,
                      int64_t c,

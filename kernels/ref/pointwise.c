@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* GELU in its tanh form (Hendrycks and Gimpel 2016): 0.5 x (1 + tanh(u)), u = ROOT (x + CUBE x^3). */
+/* GELU in its tanh form (Hendrycks and Gimpel 2016): 0.5 x (1 + tanh(u)), u = ROOT (x + CUBE
+ * x^3). */
 static const double ROOT = 0.79788456080286535588; /* sqrt(2 / pi) */
 static const double CUBE = 0.044715;
 

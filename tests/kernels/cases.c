@@ -104,7 +104,8 @@ static void add_norm_kind(int64_t rms)
 
 static void add_gemm(void)
 {
-    /* One, a tile less one, a tile, a tile and one, for the tiles in use: 6, 8, 14, 16, 32, 48, 64. */
+    /* One, a tile less one, a tile, a tile and one, for the tiles in use: 6, 8, 14, 16, 32, 48,
+     * 64. */
     static const int64_t sizes[][3] = {
         {1, 1, 1},    {1, 17, 5},    {5, 1, 33},    {6, 16, 32},  {7, 15, 31},   {8, 32, 64},
         {13, 47, 65}, {14, 48, 96},  {15, 49, 127}, {17, 64, 80}, {31, 65, 128}, {64, 31, 257},

@@ -1,4 +1,5 @@
-/* cases.h - the one table of op cases: conformance, gradients, benchmark and support matrix all read it. */
+/* cases.h - the one table of op cases: conformance, gradients, benchmark and support matrix all
+ * read it. */
 #ifndef TERN_TESTS_KERNELS_CASES_H
 #define TERN_TESTS_KERNELS_CASES_H
 
@@ -126,15 +127,15 @@ enum {
     CAST_TO
 };
 
-/* Attention: q, k and v in separate buffers with padded rows; in the rows of one buffer; or k and v in a cache that
- * has room for more. */
+/* Attention: q, k and v in separate buffers with padded rows; in the rows of one buffer; or k
+ * and v in a cache that has room for more. */
 enum {
     ATT_SEPARATE,
     ATT_PACKED,
     ATT_CACHE
 };
-/* Gemm dtypes, S being the storage dtype of the test: all S; d f32; everything stored f32, compute S; a f32;
- * stored S, compute f32. */
+/* Gemm dtypes, S being the storage dtype of the test: all S; d f32; everything stored f32,
+ * compute S; a f32; stored S, compute f32. */
 enum {
     MIX_ALL,
     MIX_WIDE_D,

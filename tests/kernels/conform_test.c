@@ -1,4 +1,5 @@
-/* conform_test.c - every backend, level and thread count against the reference, over the whole table of cases. */
+/* conform_test.c - every backend, level and thread count against the reference, over the whole
+ * table of cases. */
 #include "kernels/tolerance.h"
 #include "runtime/base/mem.h"
 #include "tests/kernels/instance.h"
@@ -61,7 +62,8 @@ static void compare(const struct tern_instance *in,
             if (!tern_tensor_is_used(t, j) || w == g) {
                 continue;
             }
-            struct tern_tolerance_element element = {w, t->magnitude[j], t->rounded[j]};
+            struct tern_tolerance_element element = {w, t->magnitude[j], t->rounded[j],
+                                                     t->underflow[j]};
             double bound = tern_tolerance_bound(in->c.op, t->dtype, t->length, &element);
             double share = bound > 0 ? fabs(g - w) / bound : INFINITY;
             double *worst = &g_worst[in->c.op][in->storage == TERN_BF16];

@@ -160,6 +160,7 @@ void tern_instance_build(struct tern_instance *in,
         t->value = doubles(count);
         t->magnitude = doubles(count);
         t->rounded = doubles(count);
+        t->underflow = doubles(count);
         for (int64_t j = 0; j < count; j++) {
             double x = tern_tensor_is_used(t, j) && t->role != TERN_ROLE_OUT
                            ? fill_value(in, t, j / t->stride, j % t->stride)
@@ -175,6 +176,7 @@ void tern_instance_fini(struct tern_instance *in)
         tern_free(in->tensors[i].value);
         tern_free(in->tensors[i].magnitude);
         tern_free(in->tensors[i].rounded);
+        tern_free(in->tensors[i].underflow);
     }
     in->tensor_count = 0;
 }

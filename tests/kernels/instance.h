@@ -1,4 +1,5 @@
-/* instance.h - one case made concrete: its buffers, their contents, the argument struct; run on any device. */
+/* instance.h - one case made concrete: its buffers, their contents, the argument struct; run on
+ * any device. */
 #ifndef TERN_TESTS_KERNELS_INSTANCE_H
 #define TERN_TESTS_KERNELS_INSTANCE_H
 
@@ -28,8 +29,8 @@ enum tern_fill {
     TERN_FILL_DERIVED, /* from a forward run: tern_instance_derive */
 };
 
-/* A buffer: rows of `width` elements, `stride` apart. Of every batch_rows rows, the first used_rows are used. What is
- * not used holds NaN, and must still hold it afterwards. */
+/* A buffer: rows of `width` elements, `stride` apart. Of every batch_rows rows, the first
+ * used_rows are used. What is not used holds NaN, and must still hold it afterwards. */
 struct tern_tensor {
     const char *name;
     enum tern_dtype dtype;
@@ -42,6 +43,7 @@ struct tern_tensor {
     double *value;     /* rows * stride; inputs, already rounded to dtype */
     double *magnitude; /* outputs: see kernels/tolerance.h */
     double *rounded;
+    double *underflow;
 };
 
 struct tern_slot {
@@ -98,8 +100,8 @@ TERN_MUST_CHECK tern_status tern_instance_derive(struct tern_instance *in, struc
 /* Fills magnitude and rounded of the outputs; `want` is the run on ref. */
 void tern_instance_magnitudes(struct tern_instance *in, const struct tern_result *want);
 
-/* Runs the op. problem_out gets a sentence when something outside the outputs was changed, an output is NaN, or the
- * op allocated; else "". */
+/* Runs the op. problem_out gets a sentence when something outside the outputs was changed, an
+ * output is NaN, or the op allocated; else "". */
 TERN_MUST_CHECK tern_status tern_instance_run(const struct tern_instance *in,
                                               struct tern_device *device,
                                               struct tern_result *result_out,

@@ -1,5 +1,6 @@
-/* magnitude.c - what rounding errors of each output scale with: the sums of absolute values behind it. The formulas
- * follow those of kernels/ops.h with every term made positive, times the condition of the functions on the way. */
+/* magnitude.c - what rounding errors of each output scale with: the sums of absolute values
+ * behind it. The formulas follow those of kernels/ops.h with every term made positive, times the
+ * condition of the functions on the way. */
 #include "runtime/base/check.h"
 #include "tests/kernels/instance.h"
 
@@ -357,14 +358,17 @@ static void act_bwd(struct tern_instance *in, const struct view *v)
     struct tern_tensor *dx = output(in, "dx") != NULL ? output(in, "dx") : output(in, "dy");
     for (int64_t i = 0; i < in->args.act.n; i++) {
         dx->magnitude[i] = fabs(dy[i]) * slope_magnitude(in->args.act.act, x[i]);
+        dx->underflow[i] = fabs(dy[i]) * (1 + fabs(x[i]));
     }
 }
 
 static void act_fwd(struct tern_instance *in, const struct view *v)
 {
     const double *x = input(v, "x");
+    struct tern_tensor *y = output(in, "y");
     for (int64_t i = 0; i < in->args.act.n; i++) {
-        output(in, "y")->magnitude[i] = act_magnitude(in->args.act.act, x[i]);
+        y->magnitude[i] = act_magnitude(in->args.act.act, x[i]);
+        y->underflow[i] = fabs(x[i]);
     }
 }
 
@@ -378,9 +382,12 @@ static void glu(struct tern_instance *in, const struct view *v)
         double gate = gate_up[lo], up = fabs(gate_up[lo + args->f]);
         if (out != NULL && dout == NULL) {
             out->magnitude[i] = act_magnitude(args->act, gate) * up;
+            out->underflow[i] = fabs(gate) * up;
         } else {
             dgate_up->magnitude[lo] = fabs(dout[i]) * up * slope_magnitude(args->act, gate);
             dgate_up->magnitude[lo + args->f] = fabs(dout[i]) * act_magnitude(args->act, gate);
+            dgate_up->underflow[lo] = fabs(dout[i]) * up * (1 + fabs(gate));
+            dgate_up->underflow[lo + args->f] = fabs(dout[i] * gate);
         }
     }
 }

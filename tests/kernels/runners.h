@@ -1,4 +1,5 @@
-/* runners.h - every backend, instruction level and thread count that a test should run on, and those it cannot. */
+/* runners.h - every backend, instruction level and thread count that a test should run on, and
+ * those it cannot. */
 #ifndef TERN_TESTS_KERNELS_RUNNERS_H
 #define TERN_TESTS_KERNELS_RUNNERS_H
 
