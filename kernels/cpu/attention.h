@@ -14,7 +14,7 @@
 #if VF_AVX512
 enum {
     TILE_ROWS = 8,
-    TILE_VECTORS = 3
+    TILE_VECTORS = 2
 };
 #elif VF_AVX2
 enum {
@@ -85,6 +85,28 @@ VF_INLINE void tile_multiply(int vectors,
     }
 }
 
+/* The same for a panel's vectors [first, TILE_VECTORS) only. */
+VF_INLINE void tile_from(int first,
+                         const float *a,
+                         int64_t a_row,
+                         int64_t a_k,
+                         const float *b,
+                         int64_t ldb,
+                         float *c,
+                         int64_t ldc,
+                         int64_t k,
+                         bool add)
+{
+    int64_t skip = (int64_t)first * VF_LANES;
+    if (first == 0) {
+        tile_multiply(TILE_VECTORS, a, a_row, a_k, b, ldb, c, ldc, k, add);
+    } else if (first == TILE_VECTORS - 1) {
+        tile_multiply(1, a, a_row, a_k, b + skip, ldb, c + skip, ldc, k, add);
+    } else if (first == TILE_VECTORS - 2) {
+        tile_multiply(2, a, a_row, a_k, b + skip, ldb, c + skip, ldc, k, add);
+    }
+}
+
 /* One tile row of c over n columns, n a multiple of VF_LANES. */
 VF_INLINE void row_multiply(int64_t n,
                             const float *a,
@@ -101,7 +123,7 @@ VF_INLINE void row_multiply(int64_t n,
     for (; j + PANEL <= n; j += PANEL) {
         tile_multiply(TILE_VECTORS, a, a_row, a_k, b + j, ldb, c + j, ldc, k, add);
     }
-#if VF_AVX512 || VF_AVX2
+#if VF_AVX2
     if (n - j == 2 * VF_LANES) {
         tile_multiply(2, a, a_row, a_k, b + j, ldb, c + j, ldc, k, add);
     }
@@ -221,6 +243,16 @@ VF_INLINE void load_keys(float *dst,
 static inline int64_t first_key(const struct tern_attention_args *a, int64_t p)
 {
     return a->window > 0 && p - a->window + 1 > 0 ? p - a->window + 1 : 0;
+}
+
+/* How many vectors of a panel end before they reach row j, keys[v] being where vector v ends. */
+VF_INLINE int vectors_done(const int64_t keys[TILE_VECTORS], int64_t j)
+{
+    int done = 0;
+    while (done < TILE_VECTORS && keys[done] <= j) {
+        done++;
+    }
+    return done;
 }
 
 static inline int64_t least(int64_t x, int64_t y)

@@ -1,16 +1,16 @@
-/* attention_bwd.c - gradients of causal attention, with P recomputed from lse: memory linear in T,
- * no atomics.
+/* attention_bwd.c - gradients of causal attention, with P recomputed from lse: memory linear in
+ * T, no atomics.
  *
- * With S = scale Q K^T, P = exp(S - lse), delta = rowsum(dO * O):
- *   dV = P^T dO      dP = dO V^T      dS = P * (dP - delta)      dQ = scale dS K      dK = scale dS^T Q
- * One pair of blocks (ROWS queries of one head, KEYS keys) costs 10 * ROWS * KEYS * D operations.
- * Scores are kept transposed (keys, queries), as in the forward.
+ * With S = scale Q K^T, P = exp(S - lse), delta = rowsum(dO * O): dV = P^T dO      dP = dO V^T
+ * dS = P * (dP - delta)      dQ = scale dS K      dK = scale dS^T Q One pair of blocks (ROWS
+ * queries of one head, KEYS keys) costs 10 * ROWS * KEYS * D operations. Scores are kept
+ * transposed (keys, queries), as in the forward.
  *
  * Two ways around the pairs. Whole: a task is (batch, key/value head), goes through its queries
- * once and keeps dK and dV of the whole head in scratch. Split: one task a block of queries for dQ,
- * then one a block of keys for dK and dV; 14 instead of 10 operations, but as many tasks as blocks.
- * Every sum has the same order in both (dQ over keys, dK and dV over the heads of the group, then
- * queries), so which one runs may depend on the thread count and on memory. */
+ * once and keeps dK and dV of the whole head in scratch. Split: one task a block of queries for
+ * dQ, then one a block of keys for dK and dV; 14 instead of 10 operations, but as many tasks as
+ * blocks. Every sum has the same order in both (dQ over keys, dK and dV over the heads of the
+ * group, then queries), so which one runs may depend on the thread count and on memory. */
 #include "kernels/cpu/attention.h"
 
 #include <math.h>
@@ -120,29 +120,30 @@ static void load_queries(const struct bwd_run *run, const struct queries *q, str
     }
 }
 
-/* One panel: pt and dst (the panel's columns of (KEYS, ROWS)) from scores and dP; rows from `keys`
- * on become 0. */
+/* One panel: pt and dst (the panel's columns of (KEYS, ROWS)) from scores and dP; rows of vector
+ * v from keys[v] on become 0. */
 static void score_panel(const struct bwd_run *run,
                         const struct bwd_scratch *s,
                         int64_t r0,
                         int64_t k0,
-                        int64_t keys,
+                        const int64_t keys[TILE_VECTORS],
                         bool masked)
 {
     const struct tern_attention_args *a = run->args;
     float *pt = s->pt + r0, *dst = s->dst + r0;
-    for (int64_t j = 0; j < keys; j += TILE_ROWS) {
-        tile_multiply(TILE_VECTORS, s->keys + j * run->dp, run->dp, 1, s->qt + r0 * run->dp, PANEL,
-                      pt + j * ROWS, ROWS, a->d, false);
-        tile_multiply(TILE_VECTORS, s->values + j * run->dp, run->dp, 1, s->dot + r0 * run->dp,
-                      PANEL, dst + j * ROWS, ROWS, a->d, false);
+    for (int64_t j = 0; j < keys[TILE_VECTORS - 1]; j += TILE_ROWS) {
+        int done = vectors_done(keys, j);
+        tile_from(done, s->keys + j * run->dp, run->dp, 1, s->qt + r0 * run->dp, PANEL,
+                  pt + j * ROWS, ROWS, a->d, false);
+        tile_from(done, s->values + j * run->dp, run->dp, 1, s->dot + r0 * run->dp, PANEL,
+                  dst + j * ROWS, ROWS, a->d, false);
     }
     for (int v = 0; v < TILE_VECTORS; v++) {
         int64_t lane = v * VF_LANES;
         vf lse = vf_load(s->lse + r0 + lane), delta = vf_load(s->delta + r0 + lane);
         vf last = vf_load(s->at + r0 + lane) - vf_set1((float)k0);
         vf first = last - vf_set1(a->window > 0 ? (float)(a->window - 1) : INFINITY);
-        for (int64_t j = 0; j < keys; j++) {
+        for (int64_t j = 0; j < keys[v]; j++) {
             float *p_at = pt + j * ROWS + lane, *ds_at = dst + j * ROWS + lane;
             vf p = vf_exp2(vf_load(p_at) - lse);
             if (masked) {
@@ -153,7 +154,7 @@ static void score_panel(const struct bwd_run *run,
             vf_store(p_at, p);
             vf_store(ds_at, p * (vf_load(ds_at) - delta));
         }
-        for (int64_t j = keys; j < KEYS; j++) {
+        for (int64_t j = keys[v]; j < KEYS; j++) {
             vf_store(pt + j * ROWS + lane, vf_zero());
             vf_store(dst + j * ROWS + lane, vf_zero());
         }
@@ -174,10 +175,13 @@ static bool score_pair(const struct bwd_run *run,
         return false;
     }
     for (int64_t r0 = 0; r0 < ROWS; r0 += PANEL) {
-        int64_t panel_high = least(high, low + r0 + PANEL - 1);
-        int64_t need = r0 < q->rows ? least(count, panel_high - k0 + 1) : 0;
-        int64_t keys = need > 0 ? tern_cpu_round_up(need, TILE_ROWS) : 0;
-        bool masked = k0 + keys - 1 > low + r0 || k0 < first_key(a, panel_high);
+        int64_t panel_high = least(high, low + r0 + PANEL - 1), keys[TILE_VECTORS];
+        for (int v = 0; v < TILE_VECTORS; v++) {
+            int64_t vector_high = least(panel_high, low + r0 + (v + 1) * VF_LANES - 1);
+            int64_t need = r0 < q->rows ? least(count, vector_high - k0 + 1) : 0;
+            keys[v] = need > 0 ? tern_cpu_round_up(need, TILE_ROWS) : 0;
+        }
+        bool masked = k0 + keys[TILE_VECTORS - 1] - 1 > low + r0 || k0 < first_key(a, panel_high);
         score_panel(run, s, r0, k0, keys, masked);
     }
     return true;

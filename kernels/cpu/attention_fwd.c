@@ -15,7 +15,8 @@
 #include <math.h>
 
 enum {
-    KEYS = TERN_CPU_ATTN_KEYS_FWD
+    AHEAD = 8, /* decode: keys fetched before they are used */
+    KEYS = TERN_CPU_ATTN_KEYS_FWD,
 };
 
 struct fwd_run {
@@ -80,59 +81,62 @@ static void pack_queries(const struct fwd_run *run, const struct block *q, struc
     memset(s->ot, 0, (size_t)(padded * run->dp) * sizeof *s->ot);
 }
 
-/* S^T where a lane's position does not see the key becomes -infinity. */
-static void mask_scores(float *st, const float *at, int64_t k0, int64_t keys, int64_t window)
+/* S^T where a lane's position does not see the key becomes -infinity. Vector v has keys[v] rows, of
+ * which all up to `first` (the panel's first position) are seen when there is no window. */
+static void mask_scores(float *st,
+                        const float *at,
+                        int64_t k0,
+                        const int64_t keys[TILE_VECTORS],
+                        int64_t first,
+                        int64_t window)
 {
     vf never = vf_set1(-INFINITY);
     for (int v = 0; v < TILE_VECTORS; v++) {
         vf last = vf_load(at + v * VF_LANES) - vf_set1((float)k0);
-        vf first = last - vf_set1(window > 0 ? (float)(window - 1) : INFINITY);
-        for (int64_t j = 0; j < keys; j++) {
+        vf oldest = last - vf_set1(window > 0 ? (float)(window - 1) : INFINITY);
+        for (int64_t j = window > 0 ? 0 : most(0, first - k0 + 1); j < keys[v]; j++) {
             float *s = st + j * PANEL + v * VF_LANES;
             vf key = vf_set1((float)j);
             vf x = vf_if_less(last, key, never, vf_load(s));
-            vf_store(s, vf_if_less(key, first, never, x));
+            vf_store(s, vf_if_less(key, oldest, never, x));
         }
     }
 }
 
-/* Maximum of the lane over the block, P in place of S, sums, and O^T rescaled where the maximum
- * moved. */
-static void softmax_block(float *st, float *ot, float *max, float *sum, int64_t keys, int64_t d)
+/* One vector of a panel: its maximum over the block, P in place of S, its sum, and O^T rescaled
+ * where the maximum moved. keys is a multiple of 4. */
+static void softmax_vector(float *s, float *ot, float *max, float *sum, int64_t keys, int64_t d)
 {
-    for (int v = 0; v < TILE_VECTORS; v++) {
-        float *s = st + v * VF_LANES;
-        vf old = vf_load(max + v * VF_LANES);
-        vf m0 = old, m1 = old, m2 = old, m3 = old;
-        for (int64_t j = 0; j < keys; j += 4) {
-            m0 = vf_max(vf_load(s + j * PANEL), m0);
-            m1 = vf_max(vf_load(s + (j + 1) * PANEL), m1);
-            m2 = vf_max(vf_load(s + (j + 2) * PANEL), m2);
-            m3 = vf_max(vf_load(s + (j + 3) * PANEL), m3);
-        }
-        vf m = vf_max(vf_max(m0, m1), vf_max(m2, m3));
-        vf s0 = vf_zero(), s1 = s0, s2 = s0, s3 = s0;
-        for (int64_t j = 0; j < keys; j += 4) {
-            float *at = s + j * PANEL;
-            vf p0 = vf_exp2(vf_load(at) - m), p1 = vf_exp2(vf_load(at + PANEL) - m);
-            vf p2 = vf_exp2(vf_load(at + 2 * PANEL) - m), p3 = vf_exp2(vf_load(at + 3 * PANEL) - m);
-            vf_store(at, p0);
-            vf_store(at + PANEL, p1);
-            vf_store(at + 2 * PANEL, p2);
-            vf_store(at + 3 * PANEL, p3);
-            s0 = s0 + p0;
-            s1 = s1 + p1;
-            s2 = s2 + p2;
-            s3 = s3 + p3;
-        }
-        vf shrink = vf_exp2(old - m);
-        vf total = vf_fma(vf_load(sum + v * VF_LANES), shrink, (s0 + s1) + (s2 + s3));
-        vf_store(sum + v * VF_LANES, total);
-        vf_store(max + v * VF_LANES, m);
-        for (int64_t i = 0; i < d; i++) {
-            float *o = ot + i * PANEL + v * VF_LANES;
-            vf_store(o, vf_load(o) * shrink);
-        }
+    vf old = vf_load(max);
+    vf m0 = old, m1 = old, m2 = old, m3 = old;
+    for (int64_t j = 0; j < keys; j += 4) {
+        m0 = vf_max(vf_load(s + j * PANEL), m0);
+        m1 = vf_max(vf_load(s + (j + 1) * PANEL), m1);
+        m2 = vf_max(vf_load(s + (j + 2) * PANEL), m2);
+        m3 = vf_max(vf_load(s + (j + 3) * PANEL), m3);
+    }
+    vf m = vf_max(vf_max(m0, m1), vf_max(m2, m3));
+    vf s0 = vf_zero(), s1 = s0, s2 = s0, s3 = s0;
+    for (int64_t j = 0; j < keys; j += 4) {
+        float *at = s + j * PANEL;
+        vf p0 = vf_exp2_capped(vf_load(at) - m), p1 = vf_exp2_capped(vf_load(at + PANEL) - m);
+        vf p2 = vf_exp2_capped(vf_load(at + 2 * PANEL) - m);
+        vf p3 = vf_exp2_capped(vf_load(at + 3 * PANEL) - m);
+        vf_store(at, p0);
+        vf_store(at + PANEL, p1);
+        vf_store(at + 2 * PANEL, p2);
+        vf_store(at + 3 * PANEL, p3);
+        s0 = s0 + p0;
+        s1 = s1 + p1;
+        s2 = s2 + p2;
+        s3 = s3 + p3;
+    }
+    vf shrink = vf_exp2_capped(old - m);
+    vf_store(sum, vf_fma(vf_load(sum), shrink, (s0 + s1) + (s2 + s3)));
+    vf_store(max, m);
+    for (int64_t i = 0; i < d; i++) {
+        float *o = ot + i * PANEL;
+        vf_store(o, vf_load(o) * shrink);
     }
 }
 
@@ -168,23 +172,38 @@ static void attend_panel(const struct fwd_run *run,
     int64_t offset = a->tkv - a->tq, last_row = least(q->rows, r0 + PANEL) - 1;
     int64_t low = offset + q->t0 + r0 / q->heads;        /* the panel's first position */
     int64_t high = offset + q->t0 + last_row / q->heads; /* and last */
-    int64_t need = least(count, high - k0 + 1);
-    if (need <= 0 || k0 + count <= first_key(a, low)) {
+    if (high < k0 || k0 + count <= first_key(a, low)) {
         return;
     }
-    int64_t keys = tern_cpu_round_up(need, TILE_ROWS);
+    int64_t keys[TILE_VECTORS];
+    for (int v = 0; v < TILE_VECTORS; v++) {
+        int64_t lane = least(last_row, r0 + (v + 1) * VF_LANES - 1);
+        int64_t need = least(count, offset + q->t0 + lane / q->heads - k0 + 1);
+        keys[v] = need > 0 ? tern_cpu_round_up(need, TILE_ROWS) : 0;
+    }
+    int64_t all = keys[TILE_VECTORS - 1];
     float *qt = s->qt + r0 * run->dp, *ot = s->ot + r0 * run->dp;
-    for (int64_t j = 0; j < keys; j += TILE_ROWS) {
-        tile_multiply(TILE_VECTORS, s->keys + j * run->dp, run->dp, 1, qt, PANEL, s->st + j * PANEL,
-                      PANEL, a->d, false);
+    for (int64_t j = 0; j < all; j += TILE_ROWS) {
+        tile_from(vectors_done(keys, j), s->keys + j * run->dp, run->dp, 1, qt, PANEL,
+                  s->st + j * PANEL, PANEL, a->d, false);
     }
-    if (k0 + keys - 1 > low || k0 < first_key(a, high)) {
-        mask_scores(s->st, s->at + r0, k0, keys, a->window);
+    if (k0 + all - 1 > low || k0 < first_key(a, high)) {
+        mask_scores(s->st, s->at + r0, k0, keys, low, a->window);
     }
-    softmax_block(s->st, ot, s->max + r0, s->sum + r0, keys, a->d);
+    for (int v = 0; v < TILE_VECTORS; v++) {
+        int64_t lane = v * VF_LANES;
+        softmax_vector(s->st + lane, ot + lane, s->max + r0 + lane, s->sum + r0 + lane, keys[v],
+                       a->d);
+    }
     for (int64_t i = 0; i < a->d; i += TILE_ROWS) {
-        tile_multiply(TILE_VECTORS, s->values + i, 1, run->dp, s->st, PANEL, ot + i * PANEL, PANEL,
-                      keys, true);
+        int64_t from = 0;
+        for (int v = 0; v < TILE_VECTORS; v++) {
+            if (keys[v] > from) {
+                tile_from(v, s->values + from * run->dp + i, 1, run->dp, s->st + from * PANEL,
+                          PANEL, ot + i * PANEL, PANEL, keys[v] - from, true);
+                from = keys[v];
+            }
+        }
     }
 }
 
@@ -235,8 +254,51 @@ VF_INLINE float dot(const float *q, const void *k, int64_t at, int64_t d, bool b
     return vf_sum(s0 + s1);
 }
 
-/* o (dp) += sum of p[j] * v[at + j*row ..] for j in [from, to). */
-VF_INLINE void add_values(float *o,
+/* o[r*o_row ..] += sum over j in [from, to) of p[r*KEYS + j] * v[at + j*row ..], for `rows` rows
+ * and `vectors` vectors of D starting at i (the last of them n lanes wide). A value is loaded
+ * once for all the rows: keys lie whole pages apart, and their lines push each other out of the
+ * first cache. */
+VF_INLINE void value_tile(int rows,
+                          int vectors,
+                          int n,
+                          float *o,
+                          int64_t o_row,
+                          const float *p,
+                          const void *v,
+                          int64_t at,
+                          int64_t row,
+                          int64_t from,
+                          int64_t to,
+                          bool bf16)
+{
+    vf acc[4][4];
+    for (int r = 0; r < rows; r++) {
+        for (int c = 0; c < vectors; c++) {
+            acc[r][c] = vf_load(o + r * o_row + c * VF_LANES);
+        }
+    }
+    for (int64_t j = from; j < to; j++) {
+        vf x[4];
+        for (int c = 0; c < vectors; c++) {
+            x[c] = vf_get_n(v, at + j * row + c * VF_LANES, c + 1 < vectors ? VF_LANES : n, bf16);
+        }
+        for (int r = 0; r < rows; r++) {
+            vf weight = vf_set1(p[r * KEYS + j]);
+            for (int c = 0; c < vectors; c++) {
+                acc[r][c] = vf_fma(weight, x[c], acc[r][c]);
+            }
+        }
+    }
+    for (int r = 0; r < rows; r++) {
+        for (int c = 0; c < vectors; c++) {
+            vf_store(o + r * o_row + c * VF_LANES, acc[r][c]);
+        }
+    }
+}
+
+VF_INLINE void add_values(int rows,
+                          float *o,
+                          int64_t o_row,
                           const float *p,
                           const void *v,
                           int64_t at,
@@ -247,66 +309,78 @@ VF_INLINE void add_values(float *o,
                           bool bf16)
 {
     int64_t i = 0;
-    for (; i + 4 * VF_LANES <= d; i += 4 * VF_LANES) {
-        vf o0 = vf_load(o + i), o1 = vf_load(o + i + VF_LANES);
-        vf o2 = vf_load(o + i + 2 * VF_LANES), o3 = vf_load(o + i + 3 * VF_LANES);
-        for (int64_t j = from; j < to; j++) {
-            int64_t x = at + j * row + i;
-            vf w = vf_set1(p[j]);
-            o0 = vf_fma(w, vf_get(v, x, bf16), o0);
-            o1 = vf_fma(w, vf_get(v, x + VF_LANES, bf16), o1);
-            o2 = vf_fma(w, vf_get(v, x + 2 * VF_LANES, bf16), o2);
-            o3 = vf_fma(w, vf_get(v, x + 3 * VF_LANES, bf16), o3);
-        }
-        vf_store(o + i, o0);
-        vf_store(o + i + VF_LANES, o1);
-        vf_store(o + i + 2 * VF_LANES, o2);
-        vf_store(o + i + 3 * VF_LANES, o3);
+    for (; i + 2 * VF_LANES <= d; i += 2 * VF_LANES) {
+        value_tile(rows, 2, VF_LANES, o + i, o_row, p, v, at + i, row, from, to, bf16);
     }
     for (; i < d; i += VF_LANES) {
         int n = d - i < VF_LANES ? (int)(d - i) : VF_LANES;
-        vf sum = vf_load(o + i);
-        for (int64_t j = from; j < to; j++) {
-            sum = vf_fma(vf_set1(p[j]), vf_get_n(v, at + j * row + i, n, bf16), sum);
-        }
-        vf_store(o + i, sum);
+        value_tile(rows, 1, n, o + i, o_row, p, v, at + i, row, from, to, bf16);
     }
 }
 
-/* Keys [from, to) of the block at k0 for one query row: state[0] maximum, state[1] sum, then O
- * (dp). */
-VF_INLINE void attend_one(const struct tern_attention_args *a,
+/* Scores of keys [from, to) for every row: p[r*KEYS + j]. */
+VF_INLINE void few_scores(const struct tern_attention_args *a,
                           const float *q,
-                          float *state,
+                          int64_t rows,
+                          int64_t dp,
                           float *p,
                           int64_t at,
                           int64_t from,
                           int64_t to,
-                          int64_t dp,
                           bool bf16)
 {
     const void *k = tern_cpu_ptr(a->k), *v = tern_cpu_ptr(a->v);
-    float old = state[0], max = old, *o = state + 2;
+    size_t bytes = bf16 ? sizeof(tern_bf16) : sizeof(float);
     for (int64_t j = from; j < to; j++) {
-        p[j] = dot(q, k, at + j * a->kv_row, a->d, bf16);
-        max = p[j] > max ? p[j] : max;
+        const char *next =
+            (const char *)k + (size_t)(at + least(j + AHEAD, to - 1) * a->kv_row) * bytes;
+        const char *value = (const char *)v + (size_t)(at + j * a->kv_row) * bytes;
+        for (size_t line = 0; line < (size_t)a->d * bytes; line += 64) {
+            __builtin_prefetch(next + line);
+            __builtin_prefetch(value + line);
+        }
+        for (int64_t r = 0; r < rows; r++) {
+            p[r * KEYS + j] = dot(q + r * dp, k, at + j * a->kv_row, a->d, bf16);
+        }
     }
-    vf m = vf_set1(max), total = vf_zero();
-    for (int64_t j = from; j < to; j += VF_LANES) {
-        int n = to - j < VF_LANES ? (int)(to - j) : VF_LANES;
-        vf e = vf_exp2(vf_get_n(p, j, n, false) - m);
+}
+
+/* One row's scores [from, to) become weights, 0 in the rest of [low, high); its state (maximum,
+ * sum, then O) moves to the new maximum. */
+static void few_softmax(float *p,
+                        float *state,
+                        int64_t low,
+                        int64_t from,
+                        int64_t to,
+                        int64_t high,
+                        int64_t dp)
+{
+    for (int64_t j = low; j < high; j++) {
+        p[j] = j < from || j >= to ? -INFINITY : p[j];
+    }
+    vf old = vf_set1(state[0]), most_of = old, total = vf_zero();
+    for (int64_t j = low; j < high; j += VF_LANES) {
+        int n = high - j < VF_LANES ? (int)(high - j) : VF_LANES;
+        vf x = vf_get_n(p, j, n, false);
+        most_of = vf_max(vf_if_less(vf_iota(), vf_set1((float)n), x, old), most_of);
+    }
+    float max = vf_reduce_max(most_of);
+    vf m = vf_set1(max);
+    for (int64_t j = low; j < high; j += VF_LANES) {
+        int n = high - j < VF_LANES ? (int)(high - j) : VF_LANES;
+        vf e = vf_exp2_capped(vf_get_n(p, j, n, false) - m);
         e = vf_if_less(vf_iota(), vf_set1((float)n), e, vf_zero());
         vf_put_n(p, j, e, n, false);
         total = total + e;
     }
-    float shrink[VF_LANES];
-    vf_store(shrink, vf_exp2(vf_set1(old) - m));
+    vf shrink = vf_exp2_capped(old - m);
     state[0] = max;
-    state[1] = state[1] * shrink[0] + vf_sum(total);
+    float lanes[VF_LANES];
+    vf_store(lanes, shrink);
+    state[1] = state[1] * lanes[0] + vf_sum(total);
     for (int64_t i = 0; i < dp; i += VF_LANES) {
-        vf_store(o + i, vf_load(o + i) * vf_set1(shrink[0]));
+        vf_store(state + 2 + i, vf_load(state + 2 + i) * shrink);
     }
-    add_values(o, p, v, at, a->kv_row, from, to, a->d, bf16);
 }
 
 /* Where the state of row r of split `split` of (b, kv) is. */
@@ -316,37 +390,76 @@ static float *few_state(const struct fwd_run *run, int64_t head, int64_t split, 
     return (float *)run->device->shared + slot * (run->dp + 2);
 }
 
+/* The few rows of a task: packed queries, their states, room for their weights. */
+struct few {
+    int64_t b, kv, rows;
+    float *q, *p, *state;
+};
+
+/* Keys [k0, k0 + count), count <= KEYS, for all the rows. */
+VF_INLINE void few_block(const struct fwd_run *run,
+                         const struct few *f,
+                         int64_t k0,
+                         int64_t count,
+                         bool bf16)
+{
+    const struct tern_attention_args *a = run->args;
+    int64_t offset = a->tkv - a->tq, stride = run->dp + 2;
+    int64_t at = f->b * a->kv_batch + k0 * a->kv_row + f->kv * a->d;
+    int64_t low = most(0, first_key(a, offset) - k0);
+    int64_t high = least(count, offset + (f->rows - 1) / run->group - k0 + 1);
+    if (low >= high) {
+        return;
+    }
+    few_scores(a, f->q, f->rows, run->dp, f->p, at, low, high, bf16);
+    for (int64_t r = 0; r < f->rows; r++) {
+        int64_t position = offset + r / run->group;
+        few_softmax(f->p + r * KEYS, f->state + r * stride, low, first_key(a, position) - k0,
+                    position - k0 + 1, high, run->dp);
+    }
+    const void *v = tern_cpu_ptr(a->v);
+    int64_t r = 0;
+    for (; r + 4 <= f->rows; r += 4) {
+        add_values(4, f->state + r * stride + 2, stride, f->p + r * KEYS, v, at, a->kv_row, low,
+                   high, a->d, bf16);
+    }
+    for (; r + 2 <= f->rows; r += 2) {
+        add_values(2, f->state + r * stride + 2, stride, f->p + r * KEYS, v, at, a->kv_row, low,
+                   high, a->d, bf16);
+    }
+    for (; r < f->rows; r++) {
+        add_values(1, f->state + r * stride + 2, stride, f->p + r * KEYS, v, at, a->kv_row, low,
+                   high, a->d, bf16);
+    }
+}
+
 static void attend_few_task(void *arg, int64_t task, int thread)
 {
     const struct fwd_run *run = arg;
     const struct tern_attention_args *a = run->args;
     int64_t head = task / run->splits, split = task % run->splits;
-    int64_t b = head / a->kv_heads, kv = head % a->kv_heads;
-    int64_t rows = a->tq * run->group, offset = a->tkv - a->tq;
-    float *q = tern_cpu_scratch(run->device, thread);
-    float *p = q + rows * run->dp;
+    struct few f = {.b = head / a->kv_heads,
+                    .kv = head % a->kv_heads,
+                    .rows = a->tq * run->group,
+                    .q = tern_cpu_scratch(run->device, thread),
+                    .state = few_state(run, head, split, 0)};
+    f.p = f.q + f.rows * run->dp;
     bool bf16 = a->dtype == TERN_BF16;
-    for (int64_t r = 0; r < rows; r++) {
-        int64_t t = r / run->group, h = kv * run->group + r % run->group;
-        load_row_any(q + r * run->dp, tern_cpu_ptr(a->q), b * a->q_batch + t * a->q_row + h * a->d,
-                     a->d, run->dp, a->scale * LOG2_E, bf16);
+    for (int64_t r = 0; r < f.rows; r++) {
+        int64_t t = r / run->group, h = f.kv * run->group + r % run->group;
+        load_row_any(f.q + r * run->dp, tern_cpu_ptr(a->q),
+                     f.b * a->q_batch + t * a->q_row + h * a->d, a->d, run->dp, a->scale * LOG2_E,
+                     bf16);
         float *state = few_state(run, head, split, r);
         memset(state, 0, (size_t)(run->dp + 2) * sizeof *state);
         state[0] = -FLT_MAX;
     }
     int64_t end = least(a->tkv, (split + 1) * run->split_keys);
     for (int64_t k0 = split * run->split_keys; k0 < end; k0 += KEYS) {
-        int64_t at = b * a->kv_batch + k0 * a->kv_row + kv * a->d;
-        for (int64_t r = 0; r < rows; r++) {
-            int64_t position = offset + r / run->group;
-            int64_t from = most(0, first_key(a, position) - k0);
-            int64_t to = least(least(KEYS, end - k0), position - k0 + 1);
-            float *state = few_state(run, head, split, r);
-            if (from < to && bf16) {
-                attend_one(a, q + r * run->dp, state, p, at, from, to, run->dp, true);
-            } else if (from < to) {
-                attend_one(a, q + r * run->dp, state, p, at, from, to, run->dp, false);
-            }
+        if (bf16) {
+            few_block(run, &f, k0, least(KEYS, end - k0), true);
+        } else {
+            few_block(run, &f, k0, least(KEYS, end - k0), false);
         }
     }
 }

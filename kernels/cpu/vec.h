@@ -356,17 +356,18 @@ VF_INLINE vf vf_zero(void)
 /* Lane i added to lane i + half, halving until one is left: the same order with every compiler. */
 VF_INLINE float vf_sum(vf v)
 {
-    float lanes[VF_LANES];
-    vf_store(lanes, v);
-#if VF_AVX512
-    __m256 a = _mm512_castps512_ps256(v) + _mm512_extractf32x8_ps(v, 1);
-    __m128 b = _mm256_castps256_ps128(a) + _mm256_extractf128_ps(a, 1);
-    memcpy(lanes, &b, sizeof b);
-#elif VF_AVX2
-    __m128 b = _mm256_castps256_ps128(v) + _mm256_extractf128_ps(v, 1);
-    memcpy(lanes, &b, sizeof b);
+#if VF_AVX512 || VF_AVX2
+#    if VF_AVX512
+    __m256 half = _mm512_castps512_ps256(v) + _mm512_extractf32x8_ps(v, 1);
+#    else
+    __m256 half = v;
+#    endif
+    __m128 x = _mm256_castps256_ps128(half) + _mm256_extractf128_ps(half, 1);
+    x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+    return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+#else
+    return (v[0] + v[2]) + (v[1] + v[3]);
 #endif
-    return (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
 }
 
 VF_INLINE float vf_reduce_max(vf v)
@@ -460,11 +461,11 @@ VF_INLINE void vf_add_rows(float *out,
 }
 
 /* 2^x: x = n + r, |r| <= 1/2, a minimax polynomial of degree 6 in r (2.6e-9 before rounding;
- * measured within 1.5 units in the last place). 0 below -151, infinity from 128 on, NaN stays NaN. */
-VF_INLINE vf vf_exp2(vf x)
+ * measured within 1.5 units in the last place). 0 below -151, NaN stays NaN. vf_exp2_capped is for
+ * x < 140, which the softmaxes know; vf_exp2 gives infinity from 128 on. */
+VF_INLINE vf vf_exp2_capped(vf x)
 {
     x = vf_max(vf_set1(-160.0f), x);
-    x = vf_min(vf_set1(140.0f), x);
     vf n = vf_round(x);
     vf r = x - n;
     vf p = vf_set1(0x1.470b4ap-13f);
@@ -477,7 +478,13 @@ VF_INLINE vf vf_exp2(vf x)
     return vf_scale2(p, n);
 }
 
-/* e^x: x = n ln 2 + r, ln 2 in two parts so that r is exact to a rounding; as accurate as vf_exp2. */
+VF_INLINE vf vf_exp2(vf x)
+{
+    return vf_exp2_capped(vf_min(vf_set1(140.0f), x));
+}
+
+/* e^x: x = n ln 2 + r, ln 2 in two parts so that r is exact to a rounding; as accurate as
+ * vf_exp2. */
 VF_INLINE vf vf_exp(vf x)
 {
     x = vf_max(vf_set1(-110.0f), x);
