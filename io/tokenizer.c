@@ -111,19 +111,19 @@ tern_status tern_tokenizer_add_piece(struct tern_tokenizer *tokenizer,
     return tern_text_append(&tokenizer->blob, bytes, count);
 }
 
-uint64_t tern_hash_bytes(const char *bytes, size_t count)
+uint64_t tern_word_hash(const char *bytes, size_t count)
 {
     uint64_t hash = UINT64_C(0x9e3779b97f4a7c15) ^ count;
     while (count >= 8) {
         uint64_t word;
         memcpy(&word, bytes, 8);
-        hash = tern_hash_mix(hash ^ word) + word;
+        hash = tern_word_mix(hash ^ word) + word;
         bytes += 8;
         count -= 8;
     }
     uint64_t tail = 0;
     memcpy(&tail, bytes, count);
-    return tern_hash_mix(tern_hash_mix(hash ^ tail) + count);
+    return tern_word_mix(tern_word_mix(hash ^ tail) + count);
 }
 
 void tern_tokenizer_add_name(struct tern_tokenizer *tokenizer, int32_t id)
@@ -133,7 +133,7 @@ void tern_tokenizer_add_name(struct tern_tokenizer *tokenizer, int32_t id)
     if (tern_tokenizer_find(tokenizer, bytes, piece->bytes) >= 0) {
         return;
     }
-    uint64_t slot = tern_hash_bytes(bytes, piece->bytes) & tokenizer->name_mask;
+    uint64_t slot = tern_word_hash(bytes, piece->bytes) & tokenizer->name_mask;
     while (tokenizer->names[slot] >= 0) {
         slot = (slot + 1) & tokenizer->name_mask;
     }
@@ -193,7 +193,7 @@ void tern_tokenizer_index_added(struct tern_tokenizer *tokenizer)
 
 int32_t tern_tokenizer_find(const struct tern_tokenizer *tokenizer, const char *bytes, size_t count)
 {
-    uint64_t slot = tern_hash_bytes(bytes, count) & tokenizer->name_mask;
+    uint64_t slot = tern_word_hash(bytes, count) & tokenizer->name_mask;
     for (; tokenizer->names[slot] >= 0; slot = (slot + 1) & tokenizer->name_mask) {
         const struct tern_piece *piece = &tokenizer->pieces[tokenizer->names[slot]];
         if (piece->bytes == count &&
@@ -209,7 +209,7 @@ const struct tern_merge *tern_tokenizer_merge(const struct tern_tokenizer *token
                                               int32_t right)
 {
     uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    uint64_t slot = tern_hash_mix(key) & tokenizer->merge_mask;
+    uint64_t slot = tern_word_mix(key) & tokenizer->merge_mask;
     for (;; slot = (slot + 1) & tokenizer->merge_mask) {
         const struct tern_merge *merge = &tokenizer->merges[slot];
         if (merge->key == key) {

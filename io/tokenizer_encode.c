@@ -436,7 +436,7 @@ static tern_status append_word(struct tern_encoder *encoder,
     if (bytes > CACHED_WORD_BYTES) {
         return append_long(encoder, (const uint8_t *)word, bytes, ids);
     }
-    uint64_t hash = tern_hash_bytes(word, bytes);
+    uint64_t hash = tern_word_hash(word, bytes);
     uint64_t at = hash & (uint64_t)(encoder->slot_count - 1);
     for (; encoder->slots[at].bytes != 0; at = (at + 1) & (uint64_t)(encoder->slot_count - 1)) {
         const struct cached_word *entry = &encoder->slots[at];

@@ -143,7 +143,7 @@ const struct tern_added *tern_tokenizer_match_added(const struct tern_tokenizer 
                                                     bool is_normalized,
                                                     bool parse_special);
 
-static inline uint64_t tern_hash_mix(uint64_t x)
+static inline uint64_t tern_word_mix(uint64_t x)
 {
     x ^= x >> 32;
     x *= UINT64_C(0xd6e8feb86659fd93);
@@ -151,6 +151,6 @@ static inline uint64_t tern_hash_mix(uint64_t x)
     return x;
 }
 
-uint64_t tern_hash_bytes(const char *bytes, size_t count);
+uint64_t tern_word_hash(const char *bytes, size_t count);
 
 #endif

@@ -121,7 +121,7 @@ static void insert_merge(struct tern_tokenizer *tokenizer,
                          int32_t rank,
                          int32_t result)
 {
-    uint64_t slot = tern_hash_mix(key) & tokenizer->merge_mask;
+    uint64_t slot = tern_word_mix(key) & tokenizer->merge_mask;
     while (tokenizer->merges[slot].key != TERN_MERGE_EMPTY && tokenizer->merges[slot].key != key) {
         slot = (slot + 1) & tokenizer->merge_mask;
     }

@@ -101,7 +101,7 @@ static tern_status grow_word_slots(struct trainer *trainer)
     for (int64_t i = 0; i < trainer->word_count; i++) {
         const struct word *word = &trainer->words[i];
         uint64_t slot =
-            tern_hash_bytes(trainer->texts.data + word->text, word->bytes) & trainer->word_mask;
+            tern_word_hash(trainer->texts.data + word->text, word->bytes) & trainer->word_mask;
         while (fresh[slot] != 0) {
             slot = (slot + 1) & trainer->word_mask;
         }
@@ -115,7 +115,7 @@ static tern_status count_word(struct trainer *trainer, const char *text, size_t 
     if (trainer->word_slots == NULL || (uint64_t)trainer->word_count * 2 > trainer->word_mask) {
         TERN_RETURN_IF_ERR(grow_word_slots(trainer));
     }
-    uint64_t slot = tern_hash_bytes(text, bytes) & trainer->word_mask;
+    uint64_t slot = tern_word_hash(text, bytes) & trainer->word_mask;
     for (; trainer->word_slots[slot] != 0; slot = (slot + 1) & trainer->word_mask) {
         struct word *word = &trainer->words[trainer->word_slots[slot] - 1];
         if (word->bytes == bytes && memcmp(trainer->texts.data + word->text, text, bytes) == 0) {
@@ -207,7 +207,7 @@ static tern_status grow_pair_slots(struct trainer *trainer)
     trainer->pair_slots = fresh;
     trainer->pair_mask = slots - 1;
     for (int64_t i = 0; i < trainer->pair_count; i++) {
-        uint64_t slot = tern_hash_mix(trainer->pairs[i].key) & trainer->pair_mask;
+        uint64_t slot = tern_word_mix(trainer->pairs[i].key) & trainer->pair_mask;
         while (fresh[slot] != NONE) {
             slot = (slot + 1) & trainer->pair_mask;
         }
@@ -225,7 +225,7 @@ static tern_status find_pair(struct trainer *trainer,
         TERN_RETURN_IF_ERR(grow_pair_slots(trainer));
     }
     uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    uint64_t slot = tern_hash_mix(key) & trainer->pair_mask;
+    uint64_t slot = tern_word_mix(key) & trainer->pair_mask;
     for (; trainer->pair_slots[slot] != NONE; slot = (slot + 1) & trainer->pair_mask) {
         if (trainer->pairs[trainer->pair_slots[slot]].key == key) {
             *index_out = trainer->pair_slots[slot];

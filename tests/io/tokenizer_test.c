@@ -1,0 +1,495 @@
+/* tokenizer_test.c - splitting, merging, round trips, files that are refused, linear time by counting work. */
+#include "io/tokenizer.h"
+#include "io/tokenizer_internal.h"
+#include "tests/io/data_fixture.h"
+
+/* ---- splitting ---- */
+
+/* GPT-2's pattern, hand-checked: words separated by '|'. */
+static void test_splits_like_gpt2(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *words;
+    } cases[] = {
+        {"Hello world", "Hello| world"},
+        {"  two  spaces ", " | two| | spaces| "},
+        {"a\n\nb", "a|\n|\n|b"},
+        {"a \n b", "a| \n| b"},
+        {"a   ", "a|   "},
+        {"\t\tx", "\t|\t|x"},
+        {"don't we'll I'M they've I'd 'sup '", "don|'t| we|'ll| I|'|M| they|'ve| I|'d| '|sup| '"},
+        {"'s 're 'x 'lx", "'s| '|re| '|x| '|lx"},
+        {"abc123def", "abc|123|def"},
+        {" 12.5% (ok)!!", " 12|.|5|%| (|ok|)!!"},
+        {"naïve café", "naïve| café"},
+        {"中文 字", "中文| 字"},
+        {"x²½Ⅷ9", "x|²½Ⅷ9"},
+        {"e\xcc\x81x", "e|\xcc\x81|x"}, /* combining acute: neither letter nor number */
+        {"a\xc2\xa0"
+         "b",
+         "a|\xc2\xa0|b"}, /* no-break space is \s, but no ' ' */
+        {"a\xe3\x80\x80\xe3\x80\x80"
+         "b",
+         "a|\xe3\x80\x80|\xe3\x80\x80|b"}, /* ideographic spaces */
+        {"\xf0\x9f\x99\x82\xf0\x9f\x99\x82 \xf0\x9f\x99\x82",
+         "\xf0\x9f\x99\x82\xf0\x9f\x99\x82| \xf0\x9f\x99\x82"},
+        {"a\xff\xfe!b", "a|\xff\xfe!|b"},    /* invalid bytes run with the other signs */
+        {"a\xe4\xb8", "a|\xe4\xb8"},         /* cut off */
+        {"a\xed\xa0\x80", "a|\xed\xa0\x80"}, /* a surrogate is invalid */
+        {"\xc0\xaf", "\xc0\xaf"},            /* overlong */
+    };
+    struct tern_splitter splitter = {0};
+    assert_ok(tern_splitter_init(&splitter));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *text = cases[i].text;
+        size_t bytes = strlen(text);
+        char found[256] = "";
+        size_t end = 0;
+        for (size_t place = 0; place < bytes;) {
+            size_t word = tern_split_next(&splitter, (const uint8_t *)text, bytes, place, &end);
+            assert_true(word > 0 && word <= bytes - place);
+            snprintf(found + strlen(found), sizeof found - strlen(found), "%s%.*s",
+                     place > 0 ? "|" : "", (int)word, text + place);
+            place += word;
+        }
+        assert_string_equal(found, cases[i].words);
+    }
+    tern_splitter_fini(&splitter);
+}
+
+static void test_byte_alphabet_is_a_bijection(void **state)
+{
+    (void)state;
+    bool seen[0x144] = {0};
+    for (int byte = 0; byte < 256; byte++) {
+        uint32_t code = tern_byte_to_code((uint8_t)byte);
+        assert_true(code < 0x144 && !seen[code]);
+        seen[code] = true;
+        assert_int_equal(tern_code_to_byte(code), byte);
+    }
+    assert_int_equal(tern_byte_to_code(' '), 0x120);
+    assert_int_equal(tern_byte_to_code('\n'), 0x10a);
+    assert_int_equal(tern_byte_to_code('A'), 'A');
+    assert_int_equal(tern_code_to_byte(' '), -1);
+    assert_int_equal(tern_code_to_byte(0x144), -1);
+}
+
+/* ---- round trips ---- */
+
+static void assert_round_trip(const struct tern_tokenizer *tokenizer,
+                              const char *text,
+                              size_t bytes,
+                              uint64_t seed)
+{
+    int32_t *ids;
+    int64_t count;
+    char *back;
+    size_t back_bytes;
+    assert_ok(tern_tokenizer_encode(tokenizer, text, bytes, true, &ids, &count));
+    assert_ok(tern_tokenizer_decode(tokenizer, ids, count, false, &back, &back_bytes));
+    if (back_bytes != bytes || memcmp(back, text, bytes) != 0) {
+        fail_msg("seed %llu: %zu bytes came back as %zu", (unsigned long long)seed, bytes,
+                 back_bytes);
+    }
+    tern_free(ids);
+    tern_free(back);
+}
+
+static void test_any_bytes_come_back(void **state)
+{
+    (void)state;
+    struct tern_tokenizer *tokenizer = train_small(400);
+    char text[600];
+    for (uint64_t seed = 0; seed < 2000; seed++) {
+        size_t bytes = draw(seed, 0) % sizeof text;
+        int kind = (int)(draw(seed, 1) % 3);
+        for (size_t i = 0; i < bytes; i++) {
+            uint64_t value = draw(seed, i + 2);
+            text[i] = (char)(kind == 0   ? value
+                             : kind == 1 ? value % 128
+                                         : (uint64_t) " the fox's\n\xc3\xa9"[value % 13]);
+        }
+        assert_round_trip(tokenizer, text, bytes, seed);
+    }
+    assert_round_trip(tokenizer, "", 0, 0);
+    assert_round_trip(tokenizer, "<|endoftext|>the<|user|><|us", 28, 0);
+    tern_tokenizer_close(tokenizer);
+}
+
+/* The definition of BPE, quadratic: merge the lowest rank, leftmost first, until none applies. */
+static int64_t encode_by_definition(const struct tern_tokenizer *tokenizer,
+                                    const uint8_t *word,
+                                    int64_t count,
+                                    int32_t *ids)
+{
+    for (int64_t i = 0; i < count; i++) {
+        ids[i] = tokenizer->byte_ids[word[i]];
+    }
+    for (;;) {
+        int64_t best = -1;
+        const struct tern_merge *chosen = NULL;
+        for (int64_t i = 0; i + 1 < count; i++) {
+            const struct tern_merge *merge = tern_tokenizer_merge(tokenizer, ids[i], ids[i + 1]);
+            if (merge != NULL && (chosen == NULL || merge->rank < chosen->rank)) {
+                chosen = merge;
+                best = i;
+            }
+        }
+        if (chosen == NULL) {
+            return count;
+        }
+        ids[best] = chosen->result;
+        memmove(ids + best + 1, ids + best + 2, (size_t)(count - best - 2) * sizeof *ids);
+        count--;
+    }
+}
+
+/* Words longer than the short path's limit, made of letters that merge often. */
+static void test_long_words_merge_by_the_definition(void **state)
+{
+    (void)state;
+    struct tern_tokenizer *tokenizer = train_small(330);
+    enum {
+        WORD_MAX = 700
+    };
+    char word[WORD_MAX];
+    int32_t expected[WORD_MAX];
+    for (uint64_t seed = 0; seed < 600; seed++) {
+        size_t bytes = 1 + draw(seed, 0) % (WORD_MAX - 1);
+        static const char letters[] = "thefoxbegindaquick";
+        size_t kinds = 1 + draw(seed, 1) % (sizeof letters - 1);
+        for (size_t i = 0; i < bytes; i++) {
+            word[i] = letters[draw(seed, i + 2) % kinds];
+        }
+        int64_t expected_count =
+            encode_by_definition(tokenizer, (const uint8_t *)word, (int64_t)bytes, expected);
+        int32_t *ids;
+        int64_t count;
+        assert_ok(tern_tokenizer_encode(tokenizer, word, bytes, true, &ids, &count));
+        if (count != expected_count || memcmp(ids, expected, (size_t)count * sizeof *ids) != 0) {
+            fail_msg("seed %llu: %zu letters gave %lld ids; expected %lld or others",
+                     (unsigned long long)seed, bytes, (long long)count, (long long)expected_count);
+        }
+        tern_free(ids);
+    }
+    tern_tokenizer_close(tokenizer);
+}
+
+/* A file in which a later merge has a lower rank than the one that makes its part: the rest of a run is put back. */
+static void test_merges_out_of_order(void **state)
+{
+    (void)state;
+    struct tern_tokenizer *small = train_small(258);
+    struct tern_text text;
+    tern_text_init(&text);
+    assert_ok(tern_text_printf(
+        &text, "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+               "\"model\":{\"type\":\"BPE\",\"vocab\":{"));
+    for (int byte = 0; byte < 256; byte++) {
+        char code[4];
+        int length = tern_utf8_encode(tern_byte_to_code((uint8_t)byte), code);
+        bool escape = byte == '"' || byte == '\\';
+        assert_ok(
+            tern_text_printf(&text, "\"%s%.*s\":%d,", escape ? "\\" : "", length, code, byte));
+    }
+    assert_ok(tern_text_printf(&text,
+                               "\"ab\":256,\"abc\":257,\"cab\":258,\"abab\":259,\"cabab\":260},"
+                               "\"merges\":[\"ab c\",\"c ab\",\"c abab\",\"ab ab\",\"a b\"]}}"));
+    write_file("odd.json", text.data, text.length);
+    struct tern_tokenizer *tokenizer;
+    assert_ok(tern_tokenizer_open(at("odd.json"), &tokenizer));
+    char word[900];
+    int32_t expected[900];
+    for (uint64_t seed = 0; seed < 500; seed++) {
+        size_t bytes = 2 + draw(seed, 0) % (sizeof word - 2);
+        for (size_t i = 0; i < bytes; i++) {
+            word[i] = "abcab"[draw(seed, i + 1) % 5];
+        }
+        int64_t expected_count =
+            encode_by_definition(tokenizer, (const uint8_t *)word, (int64_t)bytes, expected);
+        int32_t *ids;
+        int64_t count;
+        assert_ok(tern_tokenizer_encode(tokenizer, word, bytes, true, &ids, &count));
+        if (count != expected_count || memcmp(ids, expected, (size_t)count * sizeof *ids) != 0) {
+            fail_msg("seed %llu, %zu letters: ids differ from the definition",
+                     (unsigned long long)seed, bytes);
+        }
+        tern_free(ids);
+    }
+    tern_tokenizer_close(tokenizer);
+    tern_tokenizer_close(small);
+    tern_text_fini(&text);
+}
+
+/* ---- special tokens ---- */
+
+static void test_special_tokens(void **state)
+{
+    (void)state;
+    struct tern_tokenizer *tokenizer = train_small(300);
+    int32_t eos = tern_tokenizer_id(tokenizer, "<|endoftext|>");
+    assert_int_equal(eos, 0);
+    assert_int_equal(tern_tokenizer_eos(tokenizer), eos);
+    assert_int_equal(tern_tokenizer_id(tokenizer, "<|user|>"), 1);
+    assert_int_equal(tern_tokenizer_id(tokenizer, "no such token"), -1);
+    assert_true(tern_tokenizer_is_special(tokenizer, eos));
+    assert_false(tern_tokenizer_is_special(tokenizer, 2));
+    static const char text[] = "the<|endoftext|><|user|>x";
+    int32_t *ids;
+    int64_t count;
+    assert_ok(tern_tokenizer_encode(tokenizer, text, sizeof text - 1, true, &ids, &count));
+    int specials = 0;
+    for (int64_t i = 0; i < count; i++) {
+        specials += tern_tokenizer_is_special(tokenizer, ids[i]);
+    }
+    assert_int_equal(specials, 2);
+    char *back;
+    size_t bytes;
+    assert_ok(tern_tokenizer_decode(tokenizer, ids, count, true, &back, &bytes));
+    assert_string_equal(back, "thex");
+    tern_free(back);
+    tern_free(ids);
+    assert_ok(tern_tokenizer_encode(tokenizer, text, sizeof text - 1, false, &ids, &count));
+    for (int64_t i = 0; i < count; i++) {
+        assert_false(tern_tokenizer_is_special(tokenizer, ids[i]));
+    }
+    tern_free(ids);
+    int32_t bad[] = {3, (int32_t)tern_tokenizer_vocab_size(tokenizer)};
+    assert_fails(tern_tokenizer_decode(tokenizer, bad, 2, false, &back, &bytes), TERN_ERR_INPUT,
+                 "id 300|position 1");
+    tern_tokenizer_close(tokenizer);
+}
+
+/* Pieces cut where tern_tokenizer_cut says give the ids of the whole. */
+static void test_cuts_change_nothing(void **state)
+{
+    (void)state;
+    static const char text[] = "the fox's  den\n\n is<|endoftext|> <|user|>\xe3\x80\x80 12 34  "
+                               "\xff \xc3\xa9 the end of  it ";
+    size_t bytes = sizeof text - 1;
+    struct tern_tokenizer *tokenizer = train_small(320);
+    struct tern_encoder *encoder;
+    assert_ok(tern_encoder_create(tokenizer, &encoder));
+    struct tern_ids whole = {0};
+    assert_ok(tern_encoder_append(encoder, text, bytes, true, &whole));
+    int cuts = 0;
+    for (size_t block = 1; block <= bytes; block++) {
+        struct tern_ids pieces = {0};
+        size_t start = 0;
+        for (size_t seen = block; start < bytes; seen += block) {
+            bool is_all = seen >= bytes;
+            size_t length = (is_all ? bytes : seen) - start;
+            size_t cut = is_all ? length : tern_tokenizer_cut(tokenizer, text + start, length);
+            assert_true(cut <= length);
+            cuts += !is_all && cut > 0;
+            assert_ok(tern_encoder_append(encoder, text + start, cut, true, &pieces));
+            start += cut;
+        }
+        assert_int_equal(pieces.count, whole.count);
+        assert_memory_equal(pieces.data, whole.data, (size_t)whole.count * sizeof *whole.data);
+        tern_free(pieces.data);
+    }
+    assert_true(cuts > 50);
+    tern_free(whole.data);
+    tern_encoder_destroy(encoder);
+    tern_tokenizer_close(tokenizer);
+}
+
+/* A cache that overflows many times still answers right, in bounded memory. */
+static void test_many_different_words(void **state)
+{
+    (void)state;
+    struct tern_tokenizer *tokenizer = train_small(280);
+    struct tern_encoder *encoder;
+    assert_ok(tern_encoder_create(tokenizer, &encoder));
+    struct tern_ids ids = {0};
+    for (int i = 0; i < 400000; i++) {
+        char word[32];
+        int length = snprintf(word, sizeof word, " w%xq%xz", i, i * 7);
+        ids.count = 0;
+        assert_ok(tern_encoder_append(encoder, word, (size_t)length, true, &ids));
+        if (i % 1000 == 0) {
+            char *back;
+            size_t bytes;
+            assert_ok(tern_tokenizer_decode(tokenizer, ids.data, ids.count, false, &back, &bytes));
+            assert_string_equal(back, word);
+            tern_free(back);
+        }
+    }
+    assert_true(tern_mem_stats().live_bytes < 64 << 20);
+    tern_free(ids.data);
+    tern_encoder_destroy(encoder);
+    tern_tokenizer_close(tokenizer);
+}
+
+/* ---- training ---- */
+
+static void test_training_learns_the_most_frequent_pairs(void **state)
+{
+    (void)state;
+    /* a b: 4 times; then " " ab: 3 times, ab c: 1, b c: 1. */
+    static const char text[] = "abc abc ab ab bc";
+    write_file("tiny.txt", text, sizeof text - 1);
+    const char *const paths[] = {at("tiny.txt")};
+    assert_ok(tern_tokenizer_train(paths, 1, 258, NULL, 0, at("tiny.json")));
+    struct tern_tokenizer *tokenizer;
+    assert_ok(tern_tokenizer_open(at("tiny.json"), &tokenizer));
+    assert_int_equal(tern_tokenizer_vocab_size(tokenizer), 258);
+    assert_int_equal(tern_tokenizer_id(tokenizer, "ab"), 256);
+    assert_int_equal(tern_tokenizer_id(tokenizer, " ab"), 257); /* 3 times */
+    assert_int_equal(tern_tokenizer_id(tokenizer, "bc"), -1);
+    assert_int_equal(tern_tokenizer_eos(tokenizer), -1);
+    tern_tokenizer_close(tokenizer);
+    /* Small text: fewer tokens than asked for. */
+    assert_ok(tern_tokenizer_train(paths, 1, 5000, NULL, 0, at("tiny.json")));
+    assert_ok(tern_tokenizer_open(at("tiny.json"), &tokenizer));
+    assert_true(tern_tokenizer_vocab_size(tokenizer) < 300);
+    tern_tokenizer_close(tokenizer);
+}
+
+static void test_training_refusals(void **state)
+{
+    (void)state;
+    write_file("empty.txt", "", 0);
+    write_file("some.txt", "some text", 9);
+    const char *const empty[] = {at("empty.txt")};
+    const char *const some[] = {at("some.txt")};
+    const char *const none[] = {at("missing.txt")};
+    const char *const twice[] = {"<a>", "<a>"};
+    const char *const invalid[] = {"<\xff>"};
+    const char *const single[] = {"x"};
+    const char *out = at("out.json");
+    assert_fails(tern_tokenizer_train(empty, 1, 300, NULL, 0, out), TERN_ERR_INPUT, "empty.txt");
+    assert_fails(tern_tokenizer_train(none, 1, 300, NULL, 0, out), TERN_ERR_NOT_FOUND,
+                 "missing.txt");
+    assert_fails(tern_tokenizer_train(some, 1, 256, twice, 2, out), TERN_ERR_USAGE, "256|258");
+    assert_fails(tern_tokenizer_train(some, 1, 300, twice, 2, out), TERN_ERR_USAGE, "<a>|twice");
+    assert_fails(tern_tokenizer_train(some, 1, 300, invalid, 1, out), TERN_ERR_USAGE,
+                 "UTF-8|byte 1");
+    assert_fails(tern_tokenizer_train(some, 1, 300, single, 1, out), TERN_ERR_USAGE,
+                 "'x'|1 bytes|2 to");
+    assert_fails(tern_tokenizer_train(some, 1, 300, NULL, 0, at("no/such/out.json")),
+                 TERN_ERR_NOT_FOUND, "no/such");
+    assert_false(tern_file_exists(out));
+}
+
+/* ---- files that are refused ---- */
+
+/* A small tokenizer.json with one piece of it replaced. */
+static void write_changed(const char *name, const char *text, const char *from, const char *to)
+{
+    const char *place = strstr(text, from);
+    assert_non_null(place);
+    struct tern_text out;
+    tern_text_init(&out);
+    assert_ok(tern_text_append(&out, text, (size_t)(place - text)));
+    assert_ok(tern_text_append(&out, to, strlen(to)));
+    assert_ok(tern_text_append(&out, place + strlen(from), strlen(place + strlen(from))));
+    write_file(name, out.data, out.length);
+    tern_text_fini(&out);
+}
+
+static void test_refused_files(void **state)
+{
+    (void)state;
+    static const char stage[] =
+        "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false";
+    static const struct {
+        const char *from, *to;
+        tern_status status;
+        const char *words;
+    } cases[] = {
+        {"{", "[", TERN_ERR_INPUT, "line 2|JSON"},
+        {"\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}", TERN_ERR_UNSUPPORTED,
+         "normalizer|NFC|none"},
+        {"\"truncation\": null", "\"truncation\": {}", TERN_ERR_UNSUPPORTED, "truncation"},
+        {"\"padding\": null", "\"padding\": {}", TERN_ERR_UNSUPPORTED, "padding"},
+        {stage, "\"pre_tokenizer\": {\"type\": \"Metaspace\"", TERN_ERR_UNSUPPORTED,
+         "pre_tokenizer|Metaspace|ByteLevel"},
+        {stage, "\"pre_tokenizer\": {\"type\": \"ByteLevel\"", TERN_ERR_UNSUPPORTED,
+         "add_prefix_space"},
+        {stage,
+         "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\"}]",
+         TERN_ERR_UNSUPPORTED, "Sequence|Split"},
+        {stage, "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": []",
+         TERN_ERR_UNSUPPORTED, "Sequence"},
+        {"\"trim_offsets\": true, \"use_regex\": true", "\"use_regex\": false",
+         TERN_ERR_UNSUPPORTED, "use_regex|false"},
+        {"\"decoder\": {\"type\": \"ByteLevel\"", "\"decoder\": {\"type\": \"WordPiece\"",
+         TERN_ERR_UNSUPPORTED, "decoder|WordPiece"},
+        {"\"post_processor\": {\"type\": \"ByteLevel\"",
+         "\"post_processor\": {\"type\": \"BertProcessing\"", TERN_ERR_UNSUPPORTED,
+         "post_processor|BertProcessing"},
+        {"\"type\": \"BPE\"", "\"type\": \"Unigram\"", TERN_ERR_UNSUPPORTED,
+         "model.type|Unigram|BPE"},
+        {"\"dropout\": null", "\"dropout\": 0.1", TERN_ERR_UNSUPPORTED, "dropout"},
+        {"\"end_of_word_suffix\": null", "\"end_of_word_suffix\": \"</w>\"", TERN_ERR_UNSUPPORTED,
+         "end_of_word_suffix|</w>"},
+        {"\"single_word\": false", "\"single_word\": true", TERN_ERR_UNSUPPORTED,
+         "added_tokens[0]|single_word"},
+        {"\"lstrip\": false", "\"lstrip\": true", TERN_ERR_UNSUPPORTED, "added_tokens[0]|lstrip"},
+        {"{\"id\": 0, \"content\": ", "{\"id\": 7, \"content\": ", TERN_ERR_INPUT,
+         "added_tokens[0]|id 7|contradicts"},
+        {"{\"id\": 0, \"content\": ", "{\"id\": -1, \"content\": ", TERN_ERR_INPUT,
+         "added_tokens[0].id"},
+        {"\"content\": \"<|endoftext|>\"", "\"content\": \"\"", TERN_ERR_INPUT,
+         "added_tokens[0].content"},
+        {"\"added_tokens\": [", "\"added_tokens\": 5, \"x\": [", TERN_ERR_INPUT,
+         "added_tokens|a number|an array"},
+        {"\"vocab\": {", "\"vocab\": [], \"x\": {", TERN_ERR_INPUT,
+         "model.vocab|an array|an object"},
+        {"\"merges\": [", "\"x\": [", TERN_ERR_INPUT, "model.merges|nothing|an array"},
+        {"\"A\": ", "\"A\": 1e3, \"x\": ", TERN_ERR_INPUT, "model.vocab|\"A\"|expected an id"},
+        {"\"A\": ", "\"A\": 5, \"x\": ", TERN_ERR_INPUT, "model.vocab|given twice"},
+        {"\"A\": ", "\"AAA\": ", TERN_ERR_UNSUPPORTED, "0x41|256 bytes"},
+        {"\"merges\": [", "\"merges\": [\"a b c\", ", TERN_ERR_INPUT, "merges[0]|left right"},
+        {"\"merges\": [", "\"merges\": [[\"a\"], ", TERN_ERR_INPUT, "merges[0]"},
+        {"\"merges\": [", "\"merges\": [7, ", TERN_ERR_INPUT, "merges[0]"},
+        {"\"merges\": [", "\"merges\": [\"a nix\", ", TERN_ERR_INPUT,
+         "merges[0]|'nix'|model.vocab"},
+        {"\"merges\": [", "\"merges\": [\"Q Q\", ", TERN_ERR_INPUT, "merges[0]|'QQ'|model.vocab"},
+    };
+    tern_tokenizer_close(train_small(300));
+    char *text;
+    size_t bytes;
+    assert_ok(tern_file_read(at("tokenizer.json"), 1 << 20, &text, &bytes));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_changed("changed.json", text, cases[i].from, cases[i].to);
+        struct tern_tokenizer *tokenizer;
+        tern_status status = tern_tokenizer_open(at("changed.json"), &tokenizer);
+        assert_fails(status, cases[i].status, cases[i].words);
+        assert_fails(status, cases[i].status, "changed.json");
+        assert_null(tokenizer);
+    }
+    for (size_t length = 0; length < bytes; length += 97) { /* cut off anywhere */
+        write_file("changed.json", text, length);
+        struct tern_tokenizer *tokenizer;
+        assert_fails(tern_tokenizer_open(at("changed.json"), &tokenizer), TERN_ERR_INPUT,
+                     "changed.json");
+    }
+    tern_free(text);
+    struct tern_tokenizer *tokenizer;
+    assert_fails(tern_tokenizer_open(at("nowhere.json"), &tokenizer), TERN_ERR_NOT_FOUND,
+                 "nowhere.json");
+    assert_ok(tern_tokenizer_open(g_folder, &tokenizer)); /* the one in the folder */
+    tern_tokenizer_close(tokenizer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_splits_like_gpt2),
+        cmocka_unit_test(test_byte_alphabet_is_a_bijection),
+        cmocka_unit_test(test_any_bytes_come_back),
+        cmocka_unit_test(test_long_words_merge_by_the_definition),
+        cmocka_unit_test(test_merges_out_of_order),
+        cmocka_unit_test(test_special_tokens),
+        cmocka_unit_test(test_cuts_change_nothing),
+        cmocka_unit_test(test_many_different_words),
+        cmocka_unit_test(test_training_learns_the_most_frequent_pairs),
+        cmocka_unit_test(test_training_refusals),
+        cmocka_unit_test(test_refused_files),
+    };
+    return cmocka_run_group_tests(tests, fixture_make, fixture_remove);
+}
