@@ -1,4 +1,5 @@
-/* args_test.c - what the checked wrappers refuse, what they say, what they let pass; profile and backends. */
+/* args_test.c - what the checked wrappers refuse, what they say, what they let pass; profile and
+ * backends. */
 #include "kernels/cost.h"
 #include "kernels/open.h"
 #include "runtime/base/clock.h"
