@@ -247,7 +247,7 @@ tern_status tern_instance_derive(struct tern_instance *in, struct tern_device *r
     return status;
 }
 
-static void encode(const struct tern_tensor *t, char *bytes)
+void tern_tensor_encode(const struct tern_tensor *t, char *bytes)
 {
     for (int64_t i = 0; i < tern_tensor_elements(t); i++) {
         double x = t->value[i];
@@ -312,7 +312,7 @@ static tern_status buffer_init(struct buffer *buffer,
     buffer->after = tern_alloc("test", buffer->block_bytes);
     TERN_CHECK(buffer->image != NULL && buffer->after != NULL);
     memset(buffer->image, GUARD_FILL, buffer->block_bytes);
-    encode(t, buffer->image + buffer->data_offset);
+    tern_tensor_encode(t, buffer->image + buffer->data_offset);
     TERN_RETURN_IF_ERR(
         device->ops->device->alloc(device, "test", buffer->block_bytes, &buffer->block));
     return device->ops->device->upload(device, buffer->block, buffer->image, buffer->block_bytes);

@@ -116,6 +116,8 @@ TERN_MUST_CHECK tern_status tern_instance_call(enum tern_op op,
 int tern_instance_find(const struct tern_instance *in, const char *name);
 int64_t tern_tensor_elements(const struct tern_tensor *t);
 bool tern_tensor_is_used(const struct tern_tensor *t, int64_t index);
+/* The tensor's values as its dtype: rows * stride elements. */
+void tern_tensor_encode(const struct tern_tensor *t, char *bytes);
 double tern_value_round(enum tern_dtype dtype, double x);
 
 #endif
