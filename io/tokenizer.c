@@ -2,15 +2,14 @@
 #include "io/tokenizer.h"
 
 #include "io/file.h"
+#include "io/hash.h"
 #include "io/tokenizer_internal.h"
 #include "runtime/base/check.h"
 #include "runtime/base/mem.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 enum {
     FILE_BYTES_MAX = 1 << 30
@@ -49,9 +48,7 @@ tern_status tern_tokenizer_open(const char *path, struct tern_tokenizer **out)
         tern_free(text);
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate a tokenizer");
     }
-    XXH128_hash_t hash = XXH3_128bits(text, bytes);
-    snprintf(tokenizer->hash, sizeof tokenizer->hash, "%016" PRIx64 "%016" PRIx64, hash.high64,
-             hash.low64);
+    tern_hash_bytes(text, bytes, tokenizer->hash);
     status = tern_splitter_init(&tokenizer->splitter);
     if (status == TERN_OK) {
         status = tern_tokenizer_parse(tokenizer, file, text, bytes);

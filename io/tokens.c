@@ -2,6 +2,7 @@
 #include "io/tokens.h"
 
 #include "io/file.h"
+#include "io/hash.h"
 #include "io/tokens_file.h"
 #include "io/tokens_prepare.h"
 #include "runtime/base/check.h"
@@ -12,7 +13,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <xxhash.h>
 
 enum {
     BLOCK_SAMPLES_MAX = 1 << 16,
@@ -326,23 +326,22 @@ int64_t tern_tokens_epoch_samples(const struct tern_tokens *tokens)
 
 void tern_tokens_digest(const struct tern_tokens *tokens, char out[TERN_TOKENS_DIGEST_BYTES])
 {
-    XXH128_hash_t hash = {0, 0};
+    memset(out, '0', TERN_TOKENS_DIGEST_BYTES - 1);
+    out[TERN_TOKENS_DIGEST_BYTES - 1] = '\0';
     for (int i = 0; i < tokens->source_count; i++) {
         const struct source *source = &tokens->sources[i];
         for (int m = 0; m < source->member_count; m++) {
             const struct tern_shard *shard = &source->members[m].shard;
             size_t bytes = (size_t)shard->tokens * (size_t)shard->item_bytes;
             size_t edge = bytes < DIGEST_EDGE_BYTES ? bytes : DIGEST_EDGE_BYTES;
-            XXH128_hash_t parts[3] = {hash, XXH3_128bits(shard->data, edge),
-                                      XXH3_128bits(shard->data + bytes - edge, edge)};
-            char entry[512];
-            int length = snprintf(entry, sizeof entry, "%d %s %s %" PRId64 " ", i,
-                                  source->members[m].name, shard->dtype, shard->tokens);
-            memcpy(entry + length, parts, sizeof parts);
-            hash = XXH3_128bits(entry, (size_t)length + sizeof parts);
+            char head[TERN_HASH_HEX_BYTES], tail[TERN_HASH_HEX_BYTES], entry[512];
+            tern_hash_bytes(shard->data, edge, head);
+            tern_hash_bytes(shard->data + bytes - edge, edge, tail);
+            int length = snprintf(entry, sizeof entry, "%s %d %s %" PRId64 " %s %s %s", out, i,
+                                  shard->dtype, shard->tokens, head, tail, source->members[m].name);
+            tern_hash_bytes(entry, (size_t)length, out);
         }
     }
-    snprintf(out, TERN_TOKENS_DIGEST_BYTES, "%016" PRIx64 "%016" PRIx64, hash.high64, hash.low64);
 }
 
 /* ---- samples ---- */

@@ -1,6 +1,7 @@
 /* tokens_prepare.c - documents out of texts, into a shard writer. */
 #include "io/tokens_prepare.h"
 
+#include "io/hash.h"
 #include "io/json.h"
 #include "io/progress.h"
 #include "io/text_stream.h"
@@ -14,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <xxhash.h>
 
 enum {
     CACHE_VERSION = 1,
@@ -252,9 +252,9 @@ static tern_status cache_prefix(const char *path,
                           (long long)info.st_size, (long long)info.st_mtim.tv_sec,
                           info.st_mtim.tv_nsec, tern_tokenizer_hash(tokenizer));
     const char *slash = strrchr(path, '/');
-    char name[256];
-    snprintf(name, sizeof name, "%.200s-%016" PRIx64, slash != NULL ? slash + 1 : path,
-             (uint64_t)XXH3_64bits(key, (size_t)length));
+    char hash[TERN_HASH_HEX_BYTES], name[256];
+    tern_hash_bytes(key, (size_t)length, hash);
+    snprintf(name, sizeof name, "%.200s-%.16s", slash != NULL ? slash + 1 : path, hash);
     free(real);
     return tern_path_join(prefix_out, cache_dir, name);
 }
