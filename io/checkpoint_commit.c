@@ -1,12 +1,12 @@
 /* checkpoint_commit.c - from durable shards to a checkpoint: the view, the manifest, LATEST, and what may go. */
 #include "io/checkpoint_parts.h"
+#include "io/json.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,29 +45,30 @@ static tern_status add_record(struct records *records, const struct record *reco
     return TERN_OK;
 }
 
-static bool parse_record(const json_t *row, struct record *out)
+/* [group, name, dtype, shape, row offset, row count] */
+static bool parse_record(const struct tern_json *row, struct record *out)
 {
-    const char *group, *name, *dtype;
-    json_t *shape;
-    json_int_t offset, count;
-    if (json_unpack((json_t *)row, "[s,s,s,o,I,I]", &group, &name, &dtype, &shape, &offset,
-                    &count) != 0 ||
+    const char *group = tern_json_string(tern_json_item(row, 0), NULL);
+    const char *name = tern_json_string(tern_json_item(row, 1), NULL);
+    const char *dtype = tern_json_string(tern_json_item(row, 2), NULL);
+    const struct tern_json *shape = tern_json_item(row, 3);
+    if (tern_json_count(row) != 6 || group == NULL || name == NULL || dtype == NULL ||
         !tern_ckpt_is_group(group) || !tern_ckpt_is_name(name) ||
-        tern_ckpt_dtype(dtype) == TERN_DTYPE_COUNT || json_array_size(shape) < 1 ||
-        json_array_size(shape) > TERN_CKPT_RANK_MAX) {
+        tern_ckpt_dtype(dtype) == TERN_DTYPE_COUNT || tern_json_count(shape) < 1 ||
+        tern_json_count(shape) > TERN_CKPT_RANK_MAX) {
         return false;
     }
     struct tern_ckpt_tensor *tensor = &out->tensor;
     strcpy(tensor->group, group);
     strcpy(tensor->name, name);
     tensor->dtype = tern_ckpt_dtype(dtype);
-    tensor->rank = (int)json_array_size(shape);
-    for (int i = 0; i < tensor->rank; i++) {
-        tensor->shape[i] = (int64_t)json_integer_value(json_array_get(shape, (size_t)i));
+    tensor->rank = (int)tern_json_count(shape);
+    bool ok = tern_json_i64(tern_json_item(row, 4), &out->place.row_offset) &&
+              tern_json_i64(tern_json_item(row, 5), &out->place.row_count);
+    for (int i = 0; i < tensor->rank && ok; i++) {
+        ok = tern_json_i64(tern_json_item(shape, i), &tensor->shape[i]);
     }
-    out->place.row_offset = (int64_t)offset;
-    out->place.row_count = (int64_t)count;
-    return true;
+    return ok;
 }
 
 static tern_status parse_contents(const char *path,
@@ -76,21 +77,19 @@ static tern_status parse_contents(const char *path,
                                   size_t bytes,
                                   struct records *records)
 {
-    json_t *rows = json_loadb(text, bytes, 0, NULL);
-    if (!json_is_array(rows)) {
-        json_decref(rows);
-        return tern_fail(TERN_ERR_CORRUPT, "'%s': its table of contents is no JSON array", path);
-    }
+    struct tern_json *rows;
+    TERN_RETURN_IF_ERR(tern_json_parse(path, text, bytes, &rows));
     tern_status status = TERN_OK;
-    for (size_t i = 0; i < json_array_size(rows) && status == TERN_OK; i++) {
+    for (int64_t i = 0; i < tern_json_count(rows) && status == TERN_OK; i++) {
         struct record record = {.place.rank = rank};
         record.tensor.first_place = records->count;
-        status = parse_record(json_array_get(rows, i), &record)
+        status = parse_record(tern_json_item(rows, i), &record)
                      ? add_record(records, &record)
                      : tern_fail(TERN_ERR_CORRUPT,
-                                 "'%s': row %zu of its table of contents is malformed", path, i);
+                                 "'%s': row %lld of its table of contents is malformed", path,
+                                 (long long)i);
     }
-    json_decref(rows);
+    tern_json_close(rows);
     return status;
 }
 

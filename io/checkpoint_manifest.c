@@ -1,10 +1,10 @@
 /* checkpoint_manifest.c - MANIFEST.json: what a checkpoint consists of, sealed by its own hash. */
 #include "io/checkpoint_parts.h"
 #include "io/hash.h"
+#include "io/json.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/text.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -249,19 +249,18 @@ static tern_status print_tensor(const struct tern_ckpt_manifest *manifest,
 
 static tern_status print_manifest(const struct tern_ckpt_manifest *manifest, struct tern_text *text)
 {
-    json_t *digest = json_string(manifest->config_digest);
-    char *quoted = digest != NULL ? json_dumps(digest, JSON_ENCODE_ANY) : NULL;
-    json_decref(digest);
-    if (quoted == NULL) {
-        return tern_fail(TERN_ERR_ARGUMENT, "manifest: the config digest is not UTF-8");
-    }
     tern_status status =
         tern_text_printf(text,
-                         "{\"format\":\"tern-checkpoint\",\"version\":%d,\"step\":%lld,\"ranks\":%"
-                         "d,\n\"time\":\"%s\",\"tern\":\"%s\",\"config_digest\":%s,\n\"files\":[\n",
+                         "{\"format\":\"tern-checkpoint\",\"version\":%d,\"step\":%lld,"
+                         "\"ranks\":%d,\n\"time\":\"%s\",\"tern\":\"%s\",\"config_digest\":",
                          TERN_CKPT_VERSION, (long long)manifest->step, manifest->ranks,
-                         manifest->time, manifest->version, quoted);
-    free(quoted);
+                         manifest->time, manifest->version);
+    if (status == TERN_OK) {
+        status = tern_json_quote(text, manifest->config_digest, strlen(manifest->config_digest));
+    }
+    if (status == TERN_OK) {
+        status = tern_text_printf(text, ",\n\"files\":[\n");
+    }
     for (int i = 0; i < manifest->file_count && status == TERN_OK; i++) {
         const struct tern_ckpt_file *file = &manifest->files[i];
         status = tern_text_printf(
@@ -291,7 +290,7 @@ tern_status tern_ckpt_manifest_write(const char *ckpt_dir,
     tern_status status = print_manifest(manifest, &text);
     if (status == TERN_OK) {
         char digits[TERN_HASH_HEX_BYTES];
-        tern_hash_bytes(text.data, text.length, digits);
+        tern_xxh3_bytes(text.data, text.length, digits);
         memcpy(text.data + text.length - (sizeof SEAL_TAIL - 1) - DIGITS, digits, DIGITS);
         status = tern_file_replace(path, text.data, text.length);
     }
@@ -316,7 +315,7 @@ static tern_status check_seal(const char *path, char *text, size_t bytes)
     memcpy(expected, digits, DIGITS);
     expected[DIGITS] = '\0';
     memset(digits, '0', DIGITS);
-    tern_hash_bytes(text, bytes, found);
+    tern_xxh3_bytes(text, bytes, found);
     if (strcmp(found, expected) != 0) {
         return tern_fail(TERN_ERR_CORRUPT,
                          "'%s' is damaged: its content has hash %s, not the one that it states",
@@ -325,20 +324,23 @@ static tern_status check_seal(const char *path, char *text, size_t bytes)
     return TERN_OK;
 }
 
-static bool copy_string(const json_t *object, const char *key, char *out, size_t capacity)
+static bool copy_string(const struct tern_json *object, const char *key, char *out, size_t capacity)
 {
-    const char *value = json_string_value(json_object_get(object, key));
-    return value != NULL && snprintf(out, capacity, "%s", value) < (int)capacity;
+    size_t bytes = 0;
+    const char *value = tern_json_string(tern_json_get(object, key), &bytes);
+    if (value == NULL || bytes >= capacity || strlen(value) != bytes) {
+        return false;
+    }
+    memcpy(out, value, bytes + 1);
+    return true;
 }
 
-static bool copy_integer(const json_t *object, const char *key, int64_t *out)
+static bool copy_integer(const struct tern_json *object, const char *key, int64_t *out)
 {
-    const json_t *value = json_object_get(object, key);
-    *out = json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
-    return json_is_integer(value);
+    return tern_json_i64(tern_json_get(object, key), out);
 }
 
-static bool parse_head(const json_t *root, struct tern_ckpt_manifest *out)
+static bool parse_head(const struct tern_json *root, struct tern_ckpt_manifest *out)
 {
     int64_t ranks, version;
     char format[32];
@@ -353,20 +355,21 @@ static bool parse_head(const json_t *root, struct tern_ckpt_manifest *out)
     return ok;
 }
 
-static bool parse_files(const json_t *files, struct tern_ckpt_manifest *out)
+static bool parse_files(const struct tern_json *files, struct tern_ckpt_manifest *out)
 {
-    size_t count = json_array_size(files);
-    if (count == 0 || count > TERN_CKPT_RANKS_MAX + 1) {
+    int64_t count = tern_json_count(files);
+    if (tern_json_kind_of(files) != TERN_JSON_ARRAY || count == 0 ||
+        count > TERN_CKPT_RANKS_MAX + 1) {
         return false;
     }
-    out->files = tern_alloc_zero("manifest", count, sizeof *out->files);
+    out->files = tern_alloc_zero("manifest", (size_t)count, sizeof *out->files);
     if (out->files == NULL) {
         return false;
     }
     out->file_count = (int)count;
     bool ok = true;
-    for (size_t i = 0; i < count && ok; i++) {
-        const json_t *row = json_array_get(files, i);
+    for (int64_t i = 0; i < count && ok; i++) {
+        const struct tern_json *row = tern_json_item(files, i);
         struct tern_ckpt_file *file = &out->files[i];
         ok = copy_string(row, "name", file->name, sizeof file->name) &&
              copy_integer(row, "bytes", &file->bytes) &&
@@ -376,65 +379,65 @@ static bool parse_files(const json_t *files, struct tern_ckpt_manifest *out)
     return ok;
 }
 
-static bool parse_places(const json_t *slabs,
+static bool parse_places(const struct tern_json *slabs,
                          struct tern_ckpt_manifest *out,
                          struct tern_ckpt_tensor *tensor)
 {
     tensor->first_place = out->place_count;
-    tensor->place_count = (int64_t)json_array_size(slabs);
-    bool ok = tensor->place_count > 0;
-    for (size_t i = 0; i < json_array_size(slabs) && ok; i++) {
-        const json_t *row = json_array_get(slabs, i);
-        ok = json_array_size(row) == 3;
-        for (size_t k = 0; k < 3 && ok; k++) {
-            ok = json_is_integer(json_array_get(row, k));
+    tensor->place_count = tern_json_count(slabs);
+    bool ok = tern_json_kind_of(slabs) == TERN_JSON_ARRAY && tensor->place_count > 0;
+    for (int64_t i = 0; i < tensor->place_count && ok; i++) {
+        const struct tern_json *row = tern_json_item(slabs, i);
+        int64_t values[3];
+        ok = tern_json_kind_of(row) == TERN_JSON_ARRAY && tern_json_count(row) == 3;
+        for (int k = 0; k < 3 && ok; k++) {
+            ok = tern_json_i64(tern_json_item(row, k), &values[k]);
         }
-        int64_t rank = ok ? (int64_t)json_integer_value(json_array_get(row, 0)) : -1;
-        ok = ok && rank >= 0 && rank < out->ranks;
+        ok = ok && values[0] >= 0 && values[0] < out->ranks;
         if (ok) {
-            out->places[out->place_count++] = (struct tern_ckpt_place){
-                (int)rank, (int64_t)json_integer_value(json_array_get(row, 1)),
-                (int64_t)json_integer_value(json_array_get(row, 2))};
+            out->places[out->place_count++] =
+                (struct tern_ckpt_place){(int)values[0], values[1], values[2]};
         }
     }
     return ok;
 }
 
-static bool parse_tensor(const json_t *row,
+static bool parse_tensor(const struct tern_json *row,
                          struct tern_ckpt_manifest *out,
                          struct tern_ckpt_tensor *tensor)
 {
     char dtype[16];
-    const json_t *shape = json_object_get(row, "shape");
+    const struct tern_json *shape = tern_json_get(row, "shape");
     bool ok = copy_string(row, "group", tensor->group, sizeof tensor->group) &&
               copy_string(row, "name", tensor->name, sizeof tensor->name) &&
-              copy_string(row, "dtype", dtype, sizeof dtype) && json_array_size(shape) >= 1 &&
-              json_array_size(shape) <= TERN_CKPT_RANK_MAX;
+              copy_string(row, "dtype", dtype, sizeof dtype) &&
+              tern_json_kind_of(shape) == TERN_JSON_ARRAY && tern_json_count(shape) >= 1 &&
+              tern_json_count(shape) <= TERN_CKPT_RANK_MAX;
     if (!ok) {
         return false;
     }
     tensor->dtype = tern_ckpt_dtype(dtype);
-    tensor->rank = (int)json_array_size(shape);
-    for (int i = 0; i < tensor->rank; i++) {
-        tensor->shape[i] = (int64_t)json_integer_value(json_array_get(shape, (size_t)i));
+    tensor->rank = (int)tern_json_count(shape);
+    for (int i = 0; i < tensor->rank && ok; i++) {
+        ok = tern_json_i64(tern_json_item(shape, i), &tensor->shape[i]);
     }
-    return parse_places(json_object_get(row, "slabs"), out, tensor);
+    return ok && parse_places(tern_json_get(row, "slabs"), out, tensor);
 }
 
-static bool parse_tensors(const json_t *tensors, struct tern_ckpt_manifest *out)
+static bool parse_tensors(const struct tern_json *tensors, struct tern_ckpt_manifest *out)
 {
-    size_t count = json_array_size(tensors), places = 0;
-    if (!json_is_array(tensors) || count > (size_t)TENSORS_MAX) {
+    int64_t count = tern_json_count(tensors), places = 0;
+    if (tern_json_kind_of(tensors) != TERN_JSON_ARRAY || count > TENSORS_MAX) {
         return false;
     }
-    for (size_t i = 0; i < count; i++) {
-        places += json_array_size(json_object_get(json_array_get(tensors, i), "slabs"));
+    for (int64_t i = 0; i < count; i++) {
+        places += tern_json_count(tern_json_get(tern_json_item(tensors, i), "slabs"));
     }
-    out->tensors = tern_alloc_zero("manifest", count, sizeof *out->tensors);
-    out->places = tern_alloc_zero("manifest", places, sizeof *out->places);
+    out->tensors = tern_alloc_zero("manifest", (size_t)count, sizeof *out->tensors);
+    out->places = tern_alloc_zero("manifest", (size_t)places, sizeof *out->places);
     bool ok = out->tensors != NULL && out->places != NULL;
-    for (size_t i = 0; i < count && ok; i++) {
-        ok = parse_tensor(json_array_get(tensors, i), out, &out->tensors[i]);
+    for (int64_t i = 0; i < count && ok; i++) {
+        ok = parse_tensor(tern_json_item(tensors, i), out, &out->tensors[i]);
         out->tensor_count++;
     }
     return ok;
@@ -445,22 +448,22 @@ static tern_status parse(const char *path,
                          size_t bytes,
                          struct tern_ckpt_manifest *out)
 {
-    json_error_t error;
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL) {
-        return tern_fail(TERN_ERR_CORRUPT, "'%s' line %d: %s", path, error.line, error.text);
+    struct tern_json *document = NULL;
+    tern_status status = tern_json_parse(path, text, bytes, &document);
+    if (status != TERN_OK) {
+        return status == TERN_ERR_INPUT ? TERN_ERR_CORRUPT : status;
     }
-    const char *bad = !parse_head(root, out)                                  ? "head"
-                      : !parse_files(json_object_get(root, "files"), out)     ? "files"
-                      : !parse_tensors(json_object_get(root, "tensors"), out) ? "tensors"
-                                                                              : NULL;
-    json_decref(root);
+    const char *bad = !parse_head(document, out)                                ? "head"
+                      : !parse_files(tern_json_get(document, "files"), out)     ? "files"
+                      : !parse_tensors(tern_json_get(document, "tensors"), out) ? "tensors"
+                                                                                : NULL;
+    tern_json_close(document);
     if (bad != NULL) {
         return tern_fail(TERN_ERR_CORRUPT,
                          "'%s': its %s are not those of a version %d checkpoint manifest", path,
                          bad, TERN_CKPT_VERSION);
     }
-    tern_status status = tern_ckpt_manifest_check(out);
+    status = tern_ckpt_manifest_check(out);
     return status == TERN_OK ? status : tern_fail_prefix(status, "'%s'", path);
 }
 

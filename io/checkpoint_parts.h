@@ -60,6 +60,7 @@ TERN_MUST_CHECK tern_status tern_ckpt_manifest_check(struct tern_ckpt_manifest *
 const struct tern_ckpt_tensor *tern_ckpt_manifest_find(const struct tern_ckpt_manifest *manifest,
                                                        const char *group,
                                                        const char *name);
+const struct tern_ckpt_manifest *tern_ckpt_reader_manifest(const struct tern_ckpt_reader *reader);
 /* "a/b" and "x.y": characters that need no escape in JSON, HDF5 names and virtual sources. */
 bool tern_ckpt_is_group(const char *group);
 bool tern_ckpt_is_name(const char *name);

@@ -1,16 +1,11 @@
-/* checkpoint_read.c - back from disk: rows of any tensor from whichever shards hold them, verification, digests. */
+/* checkpoint_read.c - back from disk: rows of any tensor from whichever shards hold them, verification. */
 #include "io/checkpoint_parts.h"
-#include "io/hash.h"
+#include "io/json.h"
 #include "runtime/base/mem.h"
 
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-    DIGEST_BYTES = 8 << 20
-}; /* read at a time, if a row is not longer */
 
 struct tern_ckpt_reader {
     char dir[TERN_PATH_BYTES];
@@ -87,6 +82,11 @@ void tern_ckpt_close(struct tern_ckpt_reader *reader)
     tern_free(reader->state);
     tern_ckpt_manifest_fini(&reader->manifest);
     tern_free(reader);
+}
+
+const struct tern_ckpt_manifest *tern_ckpt_reader_manifest(const struct tern_ckpt_reader *reader)
+{
+    return &reader->manifest;
 }
 
 int64_t tern_ckpt_step(const struct tern_ckpt_reader *reader)
@@ -282,12 +282,11 @@ static tern_status check_view(const char *dir, const struct tern_ckpt_manifest *
     TERN_RETURN_IF_ERR(open_file(dir, &manifest->files[manifest->ranks], &view));
     tern_status status = tern_h5_read_bytes(view, TERN_CKPT_STATE, &state, &bytes);
     if (status == TERN_OK) {
-        json_t *root = json_loadb(state, bytes, 0, NULL);
-        if (root == NULL) {
-            status =
-                tern_fail(TERN_ERR_CORRUPT, "'%s/%s': the state is no JSON", dir, TERN_CKPT_VIEW);
+        struct tern_json *document = NULL;
+        if (tern_json_parse(TERN_CKPT_STATE, state, bytes, &document) != TERN_OK) {
+            status = tern_fail_prefix(TERN_ERR_CORRUPT, "'%s/%s'", dir, TERN_CKPT_VIEW);
         }
-        json_decref(root);
+        tern_json_close(document);
         tern_free(state);
     }
     for (int64_t i = 0; i < manifest->tensor_count && status == TERN_OK; i++) {
@@ -312,102 +311,5 @@ tern_status tern_ckpt_verify(const char *ckpt_dir)
         status = check_view(ckpt_dir, &manifest);
     }
     tern_ckpt_manifest_fini(&manifest);
-    return status;
-}
-
-/* ---- digests ---- */
-
-static void hash_integer(struct tern_hash *hash, int64_t value)
-{
-    uint8_t bytes[8];
-    for (int i = 0; i < 8; i++) {
-        bytes[i] = (uint8_t)((uint64_t)value >> (8 * i));
-    }
-    tern_hash_update(hash, bytes, sizeof bytes);
-}
-
-/* Name, type and shape, then the values in row order. */
-static tern_status hash_tensor(struct tern_ckpt_reader *reader,
-                               const struct tern_ckpt_tensor *tensor,
-                               struct tern_hash *hash)
-{
-    const char *dtype = tern_dtype_name(tensor->dtype);
-    tern_hash_update(hash, tensor->name, strlen(tensor->name) + 1);
-    tern_hash_update(hash, dtype, strlen(dtype) + 1);
-    hash_integer(hash, tensor->rank);
-    for (int i = 0; i < tensor->rank; i++) {
-        hash_integer(hash, tensor->shape[i]);
-    }
-    int64_t row_bytes = row_bytes_of(tensor);
-    int64_t step = DIGEST_BYTES / row_bytes > 0 ? DIGEST_BYTES / row_bytes : 1;
-    step = step < tensor->shape[0] ? step : tensor->shape[0];
-    void *rows = tern_alloc("checkpoint digest", (size_t)(step * row_bytes));
-    if (rows == NULL) {
-        return tern_fail(TERN_ERR_MEMORY, "no memory to digest tensor '%s'", tensor->name);
-    }
-    tern_status status = TERN_OK;
-    for (int64_t row = 0; row < tensor->shape[0] && status == TERN_OK; row += step) {
-        int64_t count = tensor->shape[0] - row < step ? tensor->shape[0] - row : step;
-        status = read_rows(reader, tensor, row, count, rows);
-        if (status == TERN_OK) {
-            tern_hash_update(hash, rows, (size_t)(count * row_bytes));
-        }
-    }
-    tern_free(rows);
-    return status;
-}
-
-static tern_status digest_group(struct tern_ckpt_reader *reader,
-                                const char *group,
-                                struct tern_hash *hash,
-                                char out[TERN_CKPT_HASH_BYTES])
-{
-    const struct tern_ckpt_manifest *manifest = &reader->manifest;
-    tern_hash_reset(hash);
-    for (int64_t i = 0; i < manifest->tensor_count; i++) {
-        const struct tern_ckpt_tensor *tensor = &manifest->tensors[manifest->sorted[i]];
-        if (strcmp(tensor->group, group) == 0) {
-            TERN_RETURN_IF_ERR(hash_tensor(reader, tensor, hash));
-        }
-    }
-    tern_hash_hex(hash, out);
-    return TERN_OK;
-}
-
-/* Keys sorted, no spaces, 17 digits: the same text for the same values. */
-static tern_status digest_cursor(const struct tern_ckpt_reader *reader,
-                                 char out[TERN_CKPT_HASH_BYTES])
-{
-    json_t *root = json_loads(reader->state, 0, NULL);
-    const json_t *cursor = json_object_get(root, "cursor");
-    size_t flags = JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17);
-    char *text = cursor != NULL ? json_dumps(cursor, flags) : NULL;
-    const char *canonical = cursor == NULL ? "null" : text;
-    tern_status status = TERN_OK;
-    if (root == NULL || canonical == NULL) {
-        status = tern_fail(TERN_ERR_CORRUPT, "checkpoint '%s': the state is no JSON", reader->dir);
-    } else {
-        tern_hash_bytes(canonical, strlen(canonical), out);
-    }
-    free(text);
-    json_decref(root);
-    return status;
-}
-
-tern_status tern_ckpt_digest(const char *ckpt_dir, struct tern_ckpt_digest *out)
-{
-    struct tern_ckpt_reader *reader;
-    struct tern_hash *hash = NULL;
-    TERN_RETURN_IF_ERR(tern_ckpt_open(ckpt_dir, &reader));
-    tern_status status;
-    TERN_GOTO_IF_ERR(status, tern_hash_create(&hash), done);
-    TERN_GOTO_IF_ERR(status, digest_group(reader, "model", hash, out->model), done);
-    TERN_GOTO_IF_ERR(status, digest_group(reader, "optimizer/exp_avg", hash, out->exp_avg), done);
-    TERN_GOTO_IF_ERR(status, digest_group(reader, "optimizer/exp_avg_sq", hash, out->exp_avg_sq),
-                     done);
-    status = digest_cursor(reader, out->cursor);
-done:
-    tern_hash_destroy(hash);
-    tern_ckpt_close(reader);
     return status;
 }

@@ -1,11 +1,11 @@
 /* checkpoint_write.c - one rank's shard: laid out, compressed where that pays, durable under its final name. */
 #include "io/checkpoint_parts.h"
+#include "io/json.h"
 #include "io/zst.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/text.h"
 
-#include <jansson.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -88,14 +88,16 @@ static tern_status check_write(const struct tern_ckpt_write *write)
     for (int64_t i = 0; i < write->slab_count; i++) {
         TERN_RETURN_IF_ERR(check_slab(&write->slabs[i]));
     }
+    if (write->rank == 0 && write->state_json == NULL) {
+        return tern_fail(TERN_ERR_ARGUMENT, "checkpoint: rank 0 was given no state");
+    }
     if (write->rank == 0) {
-        json_error_t error;
-        json_t *state = write->state_json != NULL ? json_loads(write->state_json, 0, &error) : NULL;
-        if (state == NULL) {
-            return tern_fail(TERN_ERR_ARGUMENT, "checkpoint: the state is no JSON: %s",
-                             write->state_json != NULL ? error.text : "there is none");
+        struct tern_json *state = NULL;
+        if (tern_json_parse("the checkpoint's state", write->state_json, strlen(write->state_json),
+                            &state) != TERN_OK) {
+            return TERN_ERR_ARGUMENT;
         }
-        json_decref(state);
+        tern_json_close(state);
     }
     return write->compression == TERN_CKPT_ZSTD ? tern_zst_check_level(write->level) : TERN_OK;
 }
