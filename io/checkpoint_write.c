@@ -345,24 +345,32 @@ static tern_status write_file(const struct tern_ckpt_write *write,
     return TERN_OK;
 }
 
-tern_status tern_ckpt_write_shard(const struct tern_ckpt_write *write,
-                                  struct tern_ckpt_file *file_out)
+/* RUN/ckpt/step-N, durable. */
+static tern_status make_folder(const struct tern_ckpt_write *write, char folder[TERN_PATH_BYTES])
 {
-    char root[TERN_PATH_BYTES], folder[TERN_PATH_BYTES], path[TERN_PATH_BYTES],
-        temporary[TERN_PATH_BYTES], name[32];
-    TERN_RETURN_IF_ERR(check_write(write));
-    TERN_RETURN_IF_ERR(tern_ckpt_fault(TERN_FAULT_CKPT_SHARD, write->run_dir, write->step));
+    char root[TERN_PATH_BYTES];
     TERN_RETURN_IF_ERR(tern_ckpt_root(write->run_dir, root));
     TERN_RETURN_IF_ERR(tern_ckpt_folder_new(write->run_dir, write->step, folder));
+    bool is_first = !tern_file_exists(root);
     TERN_RETURN_IF_ERR(tern_file_make_folder(folder));
-    TERN_RETURN_IF_ERR(tern_file_sync_folder(root));
-    tern_ckpt_shard_name(write->rank, name);
+    if (is_first) {
+        TERN_RETURN_IF_ERR(tern_file_sync_folder(write->run_dir));
+    }
+    return tern_file_sync_folder(root);
+}
+
+static tern_status write_shard(const struct tern_ckpt_write *write,
+                               const char *name,
+                               struct tern_h5_file *made_out)
+{
+    char folder[TERN_PATH_BYTES], path[TERN_PATH_BYTES], temporary[TERN_PATH_BYTES];
+    TERN_RETURN_IF_ERR(tern_ckpt_fault(TERN_FAULT_CKPT_SHARD, write->run_dir, write->step));
+    TERN_RETURN_IF_ERR(make_folder(write, folder));
     TERN_RETURN_IF_ERR(tern_path_join(path, folder, name));
     if (snprintf(temporary, sizeof temporary, "%s.tmp", path) >= (int)sizeof temporary) {
         return tern_fail(TERN_ERR_ARGUMENT, "path '%.64s...' is too long", path);
     }
-    struct tern_h5_file made = {0};
-    tern_status status = write_file(write, folder, temporary, &made);
+    tern_status status = write_file(write, folder, temporary, made_out);
     if (status == TERN_OK) {
         status = tern_file_rename(temporary, path);
     }
@@ -371,6 +379,19 @@ tern_status tern_ckpt_write_shard(const struct tern_ckpt_write *write,
         snprintf(sentence, sizeof sentence, "%s", tern_detail());
         (void)!tern_file_remove(temporary);
         tern_detail_set(sentence);
+    }
+    return status;
+}
+
+tern_status tern_ckpt_write_shard(const struct tern_ckpt_write *write,
+                                  struct tern_ckpt_file *file_out)
+{
+    char name[32];
+    struct tern_h5_file made = {0};
+    TERN_RETURN_IF_ERR(check_write(write));
+    tern_ckpt_shard_name(write->rank, name);
+    tern_status status = write_shard(write, name, &made);
+    if (status != TERN_OK) {
         return tern_fail_prefix(status, "checkpoint of step %lld, rank %d", (long long)write->step,
                                 write->rank);
     }

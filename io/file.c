@@ -160,8 +160,8 @@ tern_status tern_file_make_folder(const char *path)
         }
         char kept = part[i];
         part[i] = '\0';
-        if (mkdir(part, 0777) != 0 && !tern_file_is_folder(part)) {
-            int error = errno;
+        int error = mkdir(part, 0777) == 0 ? 0 : errno;
+        if (error != 0 && !tern_file_is_folder(part)) {
             return error == EEXIST
                        ? tern_fail(TERN_ERR_IO,
                                    "cannot make folder '%s': '%s' exists and is not a folder", path,
