@@ -13,23 +13,23 @@ enum {
     DIGEST_BYTES = 8 << 20
 }; /* read at a time, if a row is not longer */
 
-static void hash_integer(struct tern_xxh3 *hash, int64_t value)
+static void hash_integer(struct tern_hash *hash, int64_t value)
 {
     uint8_t bytes[8];
     for (int i = 0; i < 8; i++) {
         bytes[i] = (uint8_t)((uint64_t)value >> (8 * i));
     }
-    tern_xxh3_update(hash, bytes, sizeof bytes);
+    tern_hash_update(hash, bytes, sizeof bytes);
 }
 
 /* Name, type and shape, then the values in row order. */
 static tern_status hash_tensor(struct tern_ckpt_reader *reader,
                                const struct tern_ckpt_tensor *tensor,
-                               struct tern_xxh3 *hash)
+                               struct tern_hash *hash)
 {
     const char *dtype = tern_dtype_name(tensor->dtype);
-    tern_xxh3_update(hash, tensor->name, strlen(tensor->name) + 1);
-    tern_xxh3_update(hash, dtype, strlen(dtype) + 1);
+    tern_hash_update(hash, tensor->name, strlen(tensor->name) + 1);
+    tern_hash_update(hash, dtype, strlen(dtype) + 1);
     hash_integer(hash, tensor->rank);
     for (int i = 0; i < tensor->rank; i++) {
         hash_integer(hash, tensor->shape[i]);
@@ -49,7 +49,7 @@ static tern_status hash_tensor(struct tern_ckpt_reader *reader,
         int64_t count = tensor->shape[0] - row < step ? tensor->shape[0] - row : step;
         status = tern_ckpt_read(reader, tensor->group, tensor->name, row, count, rows);
         if (status == TERN_OK) {
-            tern_xxh3_update(hash, rows, (size_t)(count * row_bytes));
+            tern_hash_update(hash, rows, (size_t)(count * row_bytes));
         }
     }
     tern_free(rows);
@@ -58,18 +58,18 @@ static tern_status hash_tensor(struct tern_ckpt_reader *reader,
 
 static tern_status digest_group(struct tern_ckpt_reader *reader,
                                 const char *group,
-                                struct tern_xxh3 *hash,
+                                struct tern_hash *hash,
                                 char out[TERN_CKPT_HASH_BYTES])
 {
     const struct tern_ckpt_manifest *manifest = tern_ckpt_reader_manifest(reader);
-    tern_xxh3_reset(hash);
+    tern_hash_reset(hash);
     for (int64_t i = 0; i < manifest->tensor_count; i++) {
         const struct tern_ckpt_tensor *tensor = &manifest->tensors[manifest->sorted[i]];
         if (strcmp(tensor->group, group) == 0) {
             TERN_RETURN_IF_ERR(hash_tensor(reader, tensor, hash));
         }
     }
-    tern_xxh3_hex(hash, out);
+    tern_hash_hex(hash, out);
     return TERN_OK;
 }
 
@@ -179,7 +179,7 @@ static tern_status digest_cursor(const struct tern_ckpt_reader *reader,
     tern_text_init(&text);
     tern_status status = canonical(tern_json_get(document, "cursor"), &text);
     if (status == TERN_OK) {
-        tern_xxh3_bytes(text.data, text.length, out);
+        tern_hash_bytes(text.data, text.length, out);
     }
     tern_text_fini(&text);
     tern_json_close(document);
@@ -189,17 +189,17 @@ static tern_status digest_cursor(const struct tern_ckpt_reader *reader,
 tern_status tern_ckpt_digest(const char *ckpt_dir, struct tern_ckpt_digest *out)
 {
     struct tern_ckpt_reader *reader;
-    struct tern_xxh3 *hash = NULL;
+    struct tern_hash *hash = NULL;
     TERN_RETURN_IF_ERR(tern_ckpt_open(ckpt_dir, &reader));
     tern_status status;
-    TERN_GOTO_IF_ERR(status, tern_xxh3_create(&hash), done);
+    TERN_GOTO_IF_ERR(status, tern_hash_create(&hash), done);
     TERN_GOTO_IF_ERR(status, digest_group(reader, "model", hash, out->model), done);
     TERN_GOTO_IF_ERR(status, digest_group(reader, "optimizer/exp_avg", hash, out->exp_avg), done);
     TERN_GOTO_IF_ERR(status, digest_group(reader, "optimizer/exp_avg_sq", hash, out->exp_avg_sq),
                      done);
     status = digest_cursor(reader, out->cursor);
 done:
-    tern_xxh3_destroy(hash);
+    tern_hash_destroy(hash);
     tern_ckpt_close(reader);
     return status;
 }

@@ -150,7 +150,7 @@ tern_status tern_ckpt_check_file(const char *ckpt_dir,
     if (may_trust && is_trusted(&info, file->xxh3)) {
         return TERN_OK;
     }
-    TERN_RETURN_IF_ERR(tern_xxh3_file(path, found));
+    TERN_RETURN_IF_ERR(tern_hash_file(path, found));
     if (strcmp(found, file->xxh3) != 0) {
         return tern_fail(TERN_ERR_CORRUPT, "'%s' is damaged: its XXH3-128 is %s, expected %s", path,
                          found, file->xxh3);

@@ -290,7 +290,7 @@ tern_status tern_ckpt_manifest_write(const char *ckpt_dir,
     tern_status status = print_manifest(manifest, &text);
     if (status == TERN_OK) {
         char digits[TERN_HASH_HEX_BYTES];
-        tern_xxh3_bytes(text.data, text.length, digits);
+        tern_hash_bytes(text.data, text.length, digits);
         memcpy(text.data + text.length - (sizeof SEAL_TAIL - 1) - DIGITS, digits, DIGITS);
         status = tern_file_replace(path, text.data, text.length);
     }
@@ -315,7 +315,7 @@ static tern_status check_seal(const char *path, char *text, size_t bytes)
     memcpy(expected, digits, DIGITS);
     expected[DIGITS] = '\0';
     memset(digits, '0', DIGITS);
-    tern_xxh3_bytes(text, bytes, found);
+    tern_hash_bytes(text, bytes, found);
     if (strcmp(found, expected) != 0) {
         return tern_fail(TERN_ERR_CORRUPT,
                          "'%s' is damaged: its content has hash %s, not the one that it states",

@@ -37,7 +37,7 @@ struct tern_direct {
     bool is_direct;
     void *memory;
     struct block blocks[BLOCK_COUNT];
-    struct tern_xxh3 *hash; /* or NULL */
+    struct tern_hash *hash; /* or NULL */
     int64_t position;
     size_t filled; /* bytes in the block being filled */
     _Atomic int error;
@@ -224,7 +224,7 @@ tern_status tern_direct_create(const char *path, bool wants_hash, struct tern_di
         status = make_blocks(direct);
     }
     if (status == TERN_OK && wants_hash) {
-        status = tern_xxh3_create(&direct->hash);
+        status = tern_hash_create(&direct->hash);
     }
     if (status == TERN_OK) {
         status = open_files(direct);
@@ -262,7 +262,7 @@ static void hand_over(struct tern_direct *direct)
 {
     struct block *block = &direct->blocks[direct->handed % BLOCK_COUNT];
     if (direct->hash != NULL && atomic_load(&direct->error) == 0) {
-        tern_xxh3_update(direct->hash, block->data, direct->filled);
+        tern_hash_update(direct->hash, block->data, direct->filled);
     }
     size_t padded = (direct->filled + DIRECT_ALIGN - 1) & ~(size_t)(DIRECT_ALIGN - 1);
     memset(block->data + direct->filled, 0, padded - direct->filled);
@@ -364,7 +364,7 @@ tern_status tern_direct_finish(struct tern_direct *direct,
         *stats_out = (struct tern_direct_stats){bytes, seconds, direct->is_direct};
     }
     if (hash_out != NULL && direct->hash != NULL) {
-        tern_xxh3_hex(direct->hash, hash_out);
+        tern_hash_hex(direct->hash, hash_out);
     }
     if (close(direct->fd_buffered) != 0) {
         fail_with(direct, errno);
@@ -395,7 +395,7 @@ void tern_direct_abandon(struct tern_direct *direct)
     if (direct->fd_buffered >= 0) {
         close(direct->fd_buffered);
     }
-    tern_xxh3_destroy(direct->hash);
+    tern_hash_destroy(direct->hash);
     tern_free(direct->memory);
     pthread_cond_destroy(&direct->changed);
     pthread_mutex_destroy(&direct->lock);

@@ -411,7 +411,7 @@ tern_status tern_h5_finish(struct tern_h5_writer *writer, struct tern_h5_file *o
         status = tern_direct_finish(direct, writer->target.end, reads_back ? NULL : out->xxh3,
                                     &out->stats);
         if (status == TERN_OK && reads_back) {
-            status = tern_xxh3_file(writer->path, out->xxh3);
+            status = tern_hash_file(writer->path, out->xxh3);
         }
     }
     tern_h5_abandon(writer);

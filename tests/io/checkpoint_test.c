@@ -180,7 +180,7 @@ static void test_raw_is_borrowed(void **state)
     assert_true(file.bytes >= (int64_t)large->bytes);
     assert_true(file.copied_bytes < 64 << 10);
     char xxh3[TERN_HASH_HEX_BYTES];
-    expect_ok(tern_xxh3_file(path, xxh3));
+    expect_ok(tern_hash_file(path, xxh3));
     assert_string_equal(xxh3, file.xxh3);
 }
 
@@ -211,7 +211,7 @@ static void test_streamed_file(void **state)
         shape.dims[0] = 1200;
     }
     expect_ok(tern_h5_finish(writer, &file));
-    expect_ok(tern_xxh3_file(path, xxh3));
+    expect_ok(tern_hash_file(path, xxh3));
     assert_string_equal(xxh3, file.xxh3);
     expect_ok(tern_h5_open(path, &reader));
     char *back = tern_alloc("test", large->bytes);
