@@ -40,12 +40,21 @@ struct tern_comm_table {
     tern_status (*wait)(struct tern_comm *, uint64_t ticket);
     /* Never blocks: TERN_OK alive and ticket done, TERN_ERR_AGAIN alive and not done, else why the group is dead. */
     tern_status (*poll)(struct tern_comm *, uint64_t ticket);
-    /* Ends the whole job from any thread; does not return under MPI. */
+    /* Ends the whole job from any thread; does not return under MPI. What was written to stderr before is
+     * then the last thing on the screen: mpirun adds nothing. */
     void (*abort)(struct tern_comm *, int exit_code);
     /* Blocking primitives, called from jobs or, through the wrappers, directly. */
     tern_status (*exchange)(struct tern_comm *,
                             const struct tern_comm_message *messages,
                             int count);
+    /* Starts messages that stay under way during later exchanges, until settle: what is sent must not
+     * change before. A message longer than piece_bytes travels as several, first pieces first, and the
+     * peer takes them one by one. Inside a job only; one post at a time, settled before the job ends. */
+    tern_status (*post)(struct tern_comm *,
+                        const struct tern_comm_message *messages,
+                        int count,
+                        size_t piece_bytes);
+    tern_status (*settle)(struct tern_comm *);
     tern_status (*barrier)(struct tern_comm *);
     tern_status (*split)(struct tern_comm *, int color, int key, struct tern_comm **out);
 };

@@ -10,12 +10,15 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/utsname.h>
 #include <time.h>
 
 /* How long close waits for the backend to take its leave after all ranks met. */
 enum {
-    STOP_SECONDS_MAX = 20
+    STOP_SECONDS_MAX = 20,
+    /* How late a short sleep of the progress thread may end; the usual 50 us are longer than the sleep. */
+    TIMER_SLACK_NS = 1000
 };
 
 static void *tagged_alloc(const char *tag, size_t bytes)
@@ -58,6 +61,10 @@ static tern_status run_job(struct tern_engine *engine, const struct tern_engine_
     int64_t cpu = cpu_ns();
     engine->exchange_of_job = 0;
     tern_status status = job->run(&engine->comm, job->arg);
+    if (status != TERN_OK) {
+        tern_engine_cancel(engine);
+    }
+    TERN_CHECK(!engine->ahead.is_under_way);
     struct tern_comm_counters *c = &engine->comm.counters;
     atomic_fetch_add_explicit(&c->busy_ns, tern_engine_now_ns() - wall, memory_order_relaxed);
     atomic_fetch_add_explicit(&c->cpu_ns, cpu_ns() - cpu, memory_order_relaxed);
@@ -104,14 +111,26 @@ static void stop_world(struct tern_engine *engine)
     t->table->stop(t, clean);
 }
 
+static tern_status open_slots(struct tern_engine *engine)
+{
+    struct tern_transport *t = engine->transport;
+    TERN_RETURN_IF_ERR(t->table->op_open(t, &engine->now.op));
+    tern_status status = t->table->op_open(t, &engine->ahead.op);
+    if (status != TERN_OK) {
+        t->table->op_close(t, engine->now.op);
+    }
+    return status;
+}
+
 static void *progress_main(void *arg)
 {
     struct tern_engine *engine = arg;
     struct tern_transport *t = engine->transport;
     tern_comm_enter(&engine->comm);
+    prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
     tern_status status = engine->owns_world ? t->table->start(t) : TERN_OK;
     if (status == TERN_OK) {
-        status = t->table->op_open(t, &engine->op);
+        status = open_slots(engine);
         if (status != TERN_OK && engine->owns_world) {
             t->table->stop(t, false);
         }
@@ -135,7 +154,8 @@ static void *progress_main(void *arg)
         if (engine->owns_world) {
             stop_world(engine);
         }
-        t->table->op_close(t, engine->op);
+        t->table->op_close(t, engine->now.op);
+        t->table->op_close(t, engine->ahead.op);
     }
     pthread_mutex_lock(&engine->lock);
     engine->ended = true;
@@ -190,7 +210,8 @@ static void engine_free(struct tern_engine *engine)
     pthread_cond_destroy(&engine->news);
     tern_free(engine->world_ranks);
     tern_free(engine->hosts);
-    tern_free(engine->messages);
+    tern_free(engine->now.messages);
+    tern_free(engine->ahead.messages);
     tern_free(engine);
 }
 
@@ -304,7 +325,8 @@ static void engine_close(struct tern_comm *comm)
     { \
         .name = (backend), .close = engine_close, .submit = engine_submit, .wait = engine_wait, \
         .poll = engine_poll, .abort = engine_abort, .exchange = tern_engine_exchange, \
-        .barrier = tern_engine_barrier, .split = tern_engine_split \
+        .post = tern_engine_post, .settle = tern_engine_settle, .barrier = tern_engine_barrier, \
+        .split = tern_engine_split \
     }
 static const struct tern_comm_table g_tables[] = {
     ENGINE_TABLE("self"),

@@ -51,19 +51,17 @@ static tern_status fail_dead(const struct tern_engine *engine)
 }
 
 static tern_status fail_late(const struct tern_engine *engine,
-                             int64_t waited_ns,
-                             const struct tern_comm_message *messages,
-                             const int *posted)
+                             const struct tern_engine_slot *slot,
+                             int64_t waited_ns)
 {
     struct tern_transport *t = engine->transport;
-    const struct tern_comm_message *m = &messages[posted[t->table->first_left(t, engine->op)]];
+    const struct tern_transport_message *m = &slot->messages[t->table->first_left(t, slot->op)];
     return tern_fail(TERN_ERR_TIMEOUT,
                      "rank %d waited %.1f s for rank %d to %s %zu bytes (operation %llu, exchange "
                      "%llu); it is stopped, overloaded or out of step (limit: TERN_COMM_TIMEOUT, "
                      "%.1f s)",
-                     engine->comm.rank, (double)waited_ns * 1e-9, m->peer,
-                     m->is_send ? "take" : "send", m->bytes,
-                     (unsigned long long)(atomic_load(&engine->done) + 1),
+                     t->rank, (double)waited_ns * 1e-9, m->peer, m->is_send ? "take" : "send",
+                     m->bytes, (unsigned long long)(atomic_load(&engine->done) + 1),
                      (unsigned long long)engine->exchange_of_job, (double)engine->limit_ns * 1e-9);
 }
 
@@ -83,9 +81,7 @@ static void pause_poll(int64_t idle_ns)
     nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
 }
 
-static tern_status wait_all(struct tern_engine *engine,
-                            const struct tern_comm_message *messages,
-                            const int *posted)
+static tern_status wait_all(struct tern_engine *engine, struct tern_engine_slot *slot)
 {
     struct tern_transport *t = engine->transport;
     int64_t before = tern_engine_now_ns();
@@ -98,9 +94,9 @@ static tern_status wait_all(struct tern_engine *engine,
         }
         int64_t poll_begin = tern_engine_now_ns();
         int left_before = left;
-        tern_status status = t->table->test(t, engine->op, &left);
+        tern_status status = t->table->test(t, slot->op, &left);
         if (status != TERN_OK) {
-            return tern_fail_prefix(status, "rank %d, operation %llu", engine->comm.rank,
+            return tern_fail_prefix(status, "rank %d, operation %llu", t->rank,
                                     (unsigned long long)(atomic_load(&engine->done) + 1));
         }
         if (left == 0) {
@@ -114,7 +110,7 @@ static tern_status wait_all(struct tern_engine *engine,
         }
         waited = left != left_before ? 0 : waited + (gap < GAP_MAX_NS ? gap : GAP_MAX_NS);
         if (waited > engine->limit_ns) {
-            return fail_late(engine, waited, messages, posted);
+            return fail_late(engine, slot, waited);
         }
         pause_poll(now - last_sign);
     }
@@ -148,19 +144,18 @@ static tern_status copy_own(struct tern_engine *engine,
     return TERN_OK;
 }
 
-static tern_status reserve(struct tern_engine *engine, int count)
+static tern_status reserve(struct tern_engine_slot *slot, size_t count)
 {
-    if (count <= engine->message_capacity) {
+    if (count <= slot->capacity) {
         return TERN_OK;
     }
-    int capacity = count < 64 ? 64 : count;
-    size_t each = sizeof *engine->messages + sizeof(int);
-    void *block = tern_realloc("comm messages", engine->messages, (size_t)capacity * each);
+    size_t capacity = count < 64 ? 64 : count;
+    void *block = tern_realloc("comm messages", slot->messages, capacity * sizeof *slot->messages);
     if (block == NULL) {
-        return tern_fail(TERN_ERR_MEMORY, "exchange: no memory for %d messages", count);
+        return tern_fail(TERN_ERR_MEMORY, "exchange: no memory for %zu messages", count);
     }
-    engine->messages = block;
-    engine->message_capacity = capacity;
+    slot->messages = block;
+    slot->capacity = capacity;
     return TERN_OK;
 }
 
@@ -169,33 +164,111 @@ static void add(_Atomic int64_t *counter, int64_t n)
     atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
-/* Translates what goes to others into messages of the world; posted[i] is the caller's index of the
- * i-th of them. Messages of no bytes are not sent: both sides know. */
-static int translate(struct tern_engine *engine,
-                     const struct tern_comm_message *messages,
-                     int count,
-                     int *posted)
+/* Whether a message goes over the transport: not to oneself, and not if it is empty, which both sides
+ * know. */
+static bool travels(const struct tern_engine *engine, const struct tern_comm_message *m)
 {
-    int n = 0;
+    return m->peer != engine->comm.rank && m->bytes > 0;
+}
+
+static size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Fills the slot: piece after piece, of each the messages in order. */
+static tern_status translate(struct tern_engine *engine,
+                             struct tern_engine_slot *slot,
+                             const struct tern_comm_message *messages,
+                             int count,
+                             size_t piece_bytes)
+{
+    size_t pieces = 0;
+    size_t longest = 0;
     for (int i = 0; i < count; i++) {
-        const struct tern_comm_message *m = &messages[i];
-        if (m->peer == engine->comm.rank || m->bytes == 0) {
-            continue;
+        if (travels(engine, &messages[i])) {
+            pieces += 1 + (messages[i].bytes - 1) / piece_bytes;
+            longest = messages[i].bytes > longest ? messages[i].bytes : longest;
         }
+    }
+    if (pieces > INT32_MAX) {
+        return tern_fail(TERN_ERR_ARGUMENT, "exchange: %zu pieces", pieces);
+    }
+    TERN_RETURN_IF_ERR(reserve(slot, pieces));
+    slot->count = 0;
+    for (size_t begin = 0; begin < longest; begin += min_size(piece_bytes, longest - begin)) {
+        for (int i = 0; i < count; i++) {
+            const struct tern_comm_message *m = &messages[i];
+            if (!travels(engine, m) || begin >= m->bytes) {
+                continue;
+            }
+            slot->messages[slot->count++] = (struct tern_transport_message){
+                .peer = engine->world_ranks[m->peer],
+                .is_send = m->is_send,
+                .data = (char *)(uintptr_t)m->data.addr + begin,
+                .bytes = min_size(piece_bytes, m->bytes - begin),
+            };
+        }
+    }
+    return TERN_OK;
+}
+
+static void count_messages(struct tern_engine *engine, const struct tern_engine_slot *slot)
+{
+    struct tern_comm_counters *c = &engine->comm.counters;
+    for (int i = 0; i < slot->count; i++) {
+        const struct tern_transport_message *m = &slot->messages[i];
         if (m->is_send) {
             (void)tern_fault_pass(TERN_FAULT_COMM_SEND);
         }
-        add(m->is_send ? &engine->comm.counters.bytes_sent : &engine->comm.counters.bytes_received,
-            (int64_t)m->bytes);
-        posted[n] = i;
-        engine->messages[n++] = (struct tern_transport_message){
-            .peer = engine->world_ranks[m->peer],
-            .is_send = m->is_send,
-            .data = (void *)(uintptr_t)m->data.addr,
-            .bytes = m->bytes,
-        };
+        add(m->is_send ? &c->bytes_sent : &c->bytes_received, (int64_t)m->bytes);
     }
-    return n;
+    add(&c->exchanges, 1);
+    engine->exchange_of_job++;
+}
+
+static tern_status begin(struct tern_engine *engine, struct tern_engine_slot *slot)
+{
+    struct tern_transport *t = engine->transport;
+    count_messages(engine, slot);
+    if (slot->count == 0) {
+        return TERN_OK;
+    }
+    if (tern_transport_is_dead(t)) {
+        return fail_dead(engine);
+    }
+    slot->is_under_way = true;
+    return t->table->begin(t, slot->op, engine->context, slot->messages, slot->count);
+}
+
+/* Waits for what begin started, if that was good. */
+static tern_status finish(struct tern_engine *engine,
+                          struct tern_engine_slot *slot,
+                          tern_status status)
+{
+    if (status == TERN_OK && slot->is_under_way) {
+        status = wait_all(engine, slot);
+    }
+    if (status != TERN_OK) {
+        tern_engine_cancel(engine);
+    }
+    if (tern_status_blast(status) >= TERN_BLAST_GROUP) {
+        tern_transport_die(engine->transport, status, tern_detail());
+    }
+    slot->is_under_way = false;
+    return status;
+}
+
+void tern_engine_cancel(struct tern_engine *engine)
+{
+    struct tern_transport *t = engine->transport;
+    struct tern_engine_slot *const slots[] = {&engine->now, &engine->ahead};
+    for (int i = 0; i < 2; i++) {
+        if (slots[i]->is_under_way) {
+            t->table->cancel(t, slots[i]->op);
+            slots[i]->is_under_way = false;
+        }
+    }
 }
 
 tern_status tern_engine_exchange(struct tern_comm *comm,
@@ -204,30 +277,28 @@ tern_status tern_engine_exchange(struct tern_comm *comm,
 {
     struct tern_engine *engine = tern_engine_of(comm);
     TERN_CHECK(tern_comm_is_inside(comm));
-    engine->exchange_of_job++;
-    add(&comm->counters.exchanges, 1);
     TERN_RETURN_IF_ERR(copy_own(engine, messages, count));
-    TERN_RETURN_IF_ERR(reserve(engine, count));
-    int *posted = (int *)(engine->messages + engine->message_capacity);
-    int n = translate(engine, messages, count, posted);
-    if (n == 0) {
-        return TERN_OK;
-    }
-    struct tern_transport *t = engine->transport;
-    if (tern_transport_is_dead(t)) {
-        return fail_dead(engine);
-    }
-    tern_status status = t->table->begin(t, engine->op, engine->context, engine->messages, n);
-    if (status == TERN_OK) {
-        status = wait_all(engine, messages, posted);
-    }
-    if (status != TERN_OK) {
-        t->table->cancel(t, engine->op);
-    }
-    if (tern_status_blast(status) >= TERN_BLAST_GROUP) {
-        tern_transport_die(t, status, tern_detail());
-    }
-    return status;
+    TERN_RETURN_IF_ERR(translate(engine, &engine->now, messages, count, SIZE_MAX));
+    return finish(engine, &engine->now, begin(engine, &engine->now));
+}
+
+tern_status tern_engine_post(struct tern_comm *comm,
+                             const struct tern_comm_message *messages,
+                             int count,
+                             size_t piece_bytes)
+{
+    struct tern_engine *engine = tern_engine_of(comm);
+    TERN_CHECK(tern_comm_is_inside(comm) && !engine->ahead.is_under_way && piece_bytes > 0);
+    TERN_RETURN_IF_ERR(translate(engine, &engine->ahead, messages, count, piece_bytes));
+    tern_status status = begin(engine, &engine->ahead);
+    return status == TERN_OK ? TERN_OK : finish(engine, &engine->ahead, status);
+}
+
+tern_status tern_engine_settle(struct tern_comm *comm)
+{
+    struct tern_engine *engine = tern_engine_of(comm);
+    TERN_CHECK(tern_comm_is_inside(comm));
+    return finish(engine, &engine->ahead, TERN_OK);
 }
 
 /* Dissemination: log2(size) rounds of one byte. */

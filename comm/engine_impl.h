@@ -11,6 +11,15 @@ struct tern_engine_job {
     void *arg;
 };
 
+/* Messages under way. */
+struct tern_engine_slot {
+    void *op;
+    struct tern_transport_message *messages; /* (capacity) */
+    size_t capacity;
+    int count;
+    bool is_under_way;
+};
+
 struct tern_engine {
     struct tern_comm comm; /* first: a communicator is its engine */
     struct tern_transport *transport;
@@ -34,10 +43,9 @@ struct tern_engine {
     char detail[TERN_DETAIL_BYTES];
 
     /* The progress thread's own. */
-    uint64_t exchange_of_job; /* counts from 1 */
-    void *op;
-    struct tern_transport_message *messages;
-    int message_capacity;
+    uint64_t exchange_of_job;      /* counts from 1 */
+    struct tern_engine_slot now;   /* of the exchange that is being waited for */
+    struct tern_engine_slot ahead; /* posted, to be settled later */
 };
 
 static inline struct tern_engine *tern_engine_of(struct tern_comm *comm)
@@ -49,7 +57,14 @@ static inline struct tern_engine *tern_engine_of(struct tern_comm *comm)
 tern_status tern_engine_exchange(struct tern_comm *comm,
                                  const struct tern_comm_message *messages,
                                  int count);
+tern_status tern_engine_post(struct tern_comm *comm,
+                             const struct tern_comm_message *messages,
+                             int count,
+                             size_t piece_bytes);
+tern_status tern_engine_settle(struct tern_comm *comm);
 tern_status tern_engine_barrier(struct tern_comm *comm);
+/* Lets go of the caller's memory after a failure. */
+void tern_engine_cancel(struct tern_engine *engine);
 /* Makes the death of the world known to all communicators on the transport; the first one counts. */
 void tern_transport_die(struct tern_transport *transport, tern_status status, const char *detail);
 bool tern_transport_is_dead(const struct tern_transport *transport);

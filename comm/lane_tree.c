@@ -91,14 +91,9 @@ static struct tern_comm_message message(int peer,
     return (struct tern_comm_message){peer, is_send, data, (size_t)floats * sizeof(float)};
 }
 
-/* The `chunk`-th piece of a range; empty past its end. */
-static struct tern_range piece_of(struct tern_range range, int64_t chunk, int64_t floats)
-{
-    int64_t begin = min_i64(range.begin + chunk * floats, range.end);
-    return (struct tern_range){begin, min_i64(begin + floats, range.end)};
-}
-
-/* Gives one part to the peer and adds the peer's version of the kept one. */
+/* Gives one part to the peer and adds the peer's version of the kept one. All of the given part is posted
+ * at once, so that the peer can take its chunks without waiting for this thread each time: while ranks
+ * compute on the same processors, a thread may wait milliseconds to run. */
 static tern_status halve(struct tern_comm *comm,
                          const struct tern_lane_reduce *reduce,
                          int peer,
@@ -107,22 +102,15 @@ static tern_status halve(struct tern_comm *comm,
 {
     int64_t floats = chunk_floats(reduce->plan);
     struct tern_dptr node = reduce->nodes[0];
-    for (int64_t chunk = 0;; chunk++) {
-        struct tern_range out = piece_of(give, chunk, floats);
-        struct tern_range in = piece_of(keep, chunk, floats);
-        if (length(out) == 0 && length(in) == 0) {
-            return TERN_OK;
-        }
-        struct tern_comm_message both[2] = {
-            message(peer, true, at(node, out.begin), length(out)),
-            message(peer, false, reduce->scratch, length(in)),
-        };
-        TERN_RETURN_IF_ERR(comm->table->exchange(comm, both, 2));
-        if (length(in) > 0) {
-            TERN_RETURN_IF_ERR(
-                reduce->add(reduce->add_context, at(node, in.begin), reduce->scratch, length(in)));
-        }
+    struct tern_comm_message out = message(peer, true, at(node, give.begin), length(give));
+    TERN_RETURN_IF_ERR(comm->table->post(comm, &out, 1, (size_t)floats * sizeof(float)));
+    for (int64_t begin = keep.begin; begin < keep.end; begin += floats) {
+        int64_t n = min_i64(floats, keep.end - begin);
+        struct tern_comm_message in = message(peer, false, reduce->scratch, n);
+        TERN_RETURN_IF_ERR(comm->table->exchange(comm, &in, 1));
+        TERN_RETURN_IF_ERR(reduce->add(reduce->add_context, at(node, begin), reduce->scratch, n));
     }
+    return comm->table->settle(comm);
 }
 
 /* After the step with bit b, each rank holds its part of the subtree over 2^(b+1) neighbouring ranks. */
@@ -185,60 +173,68 @@ static tern_status fold(const struct tern_lane_reduce *reduce,
     return TERN_OK;
 }
 
-/* One chunk of every segment: what this rank has of the others' goes out, what the others have of its own
- * comes in and is added. */
+/* Posts what this rank has of the others' segments. */
+static tern_status post_nodes(struct tern_comm *comm, const struct tern_lane_reduce *reduce)
+{
+    const struct tern_lane_plan *plan = reduce->plan;
+    struct tern_comm_message messages[SENDS_MAX];
+    int count = 0;
+    for (int r = 0; r < plan->ranks; r++) {
+        struct tern_range theirs = reduce->ranges[r];
+        for (int i = 0; r != plan->rank && i < plan->node_count; i++) {
+            TERN_CHECK(count < SENDS_MAX);
+            messages[count++] =
+                message(r, true, at(reduce->nodes[i], theirs.begin), length(theirs));
+        }
+    }
+    return comm->table->post(comm, messages, count, (size_t)chunk_floats(plan) * sizeof(float));
+}
+
+/* Takes the same chunk [begin, begin + n) of all other ranks' nodes and adds it up with one's own. */
 static tern_status reduce_chunk(struct tern_comm *comm,
                                 const struct tern_lane_reduce *reduce,
                                 const struct tern_lane_plan *plans,
-                                int64_t chunk)
+                                int64_t begin,
+                                int64_t n)
 {
     const struct tern_lane_plan *plan = reduce->plan;
-    int64_t floats = chunk_floats(plan);
-    struct tern_comm_message messages[SENDS_MAX + FOREIGN_MAX];
+    struct tern_comm_message messages[FOREIGN_MAX];
     struct subtree leaves[TERN_LANES_MAX];
     int message_count = 0;
     int leaf_count = 0;
-    int64_t slot = 0;
-    struct tern_range own = piece_of(reduce->ranges[plan->rank], chunk, floats);
-    int64_t slot_floats = min_i64(length(reduce->ranges[plan->rank]), floats);
     for (int r = 0; r < plan->ranks; r++) {
-        struct tern_range theirs = piece_of(reduce->ranges[r], chunk, floats);
-        for (int i = 0; r != plan->rank && i < plan->node_count && length(theirs) > 0; i++) {
-            TERN_CHECK(message_count < SENDS_MAX + FOREIGN_MAX);
-            messages[message_count++] =
-                message(r, true, at(reduce->nodes[i], theirs.begin), length(theirs));
-        }
-        for (int i = 0; i < plans[r].node_count && length(own) > 0; i++) {
+        for (int i = 0; i < plans[r].node_count; i++) {
+            TERN_CHECK(leaf_count < TERN_LANES_MAX);
             struct subtree *leaf = &leaves[leaf_count++];
             *leaf = (struct subtree){.node = plans[r].nodes[i]};
             if (r == plan->rank) {
-                leaf->data = at(reduce->nodes[i], own.begin);
+                leaf->data = at(reduce->nodes[i], begin);
                 leaf->is_home = i == 0;
-                continue;
+            } else {
+                leaf->data = at(reduce->scratch, message_count * n);
+                messages[message_count++] = message(r, false, leaf->data, n);
             }
-            TERN_CHECK(message_count < SENDS_MAX + FOREIGN_MAX);
-            leaf->data = at(reduce->scratch, slot++ * slot_floats);
-            messages[message_count++] = message(r, false, leaf->data, length(own));
         }
     }
     TERN_RETURN_IF_ERR(comm->table->exchange(comm, messages, message_count));
-    return length(own) > 0 ? fold(reduce, leaves, leaf_count, length(own)) : TERN_OK;
+    return fold(reduce, leaves, leaf_count, n);
 }
 
 static tern_status reduce_by_owner(struct tern_comm *comm, const struct tern_lane_reduce *reduce)
 {
     const struct tern_lane_plan *plan = reduce->plan;
     struct tern_lane_plan plans[TERN_LANES_MAX];
-    int64_t longest = 0;
     for (int r = 0; r < plan->ranks; r++) {
         TERN_RETURN_IF_ERR(tern_lane_plan_make(plan->lanes, plan->ranks, r, &plans[r]));
-        longest = length(reduce->ranges[r]) > longest ? length(reduce->ranges[r]) : longest;
     }
+    TERN_RETURN_IF_ERR(post_nodes(comm, reduce));
     int64_t floats = chunk_floats(plan);
-    for (int64_t chunk = 0; chunk * floats < longest; chunk++) {
-        TERN_RETURN_IF_ERR(reduce_chunk(comm, reduce, plans, chunk));
+    struct tern_range own = reduce->ranges[plan->rank];
+    for (int64_t begin = own.begin; begin < own.end; begin += floats) {
+        int64_t n = min_i64(floats, own.end - begin);
+        TERN_RETURN_IF_ERR(reduce_chunk(comm, reduce, plans, begin, n));
     }
-    return TERN_OK;
+    return comm->table->settle(comm);
 }
 
 tern_status tern_lane_reduce_job(struct tern_comm *comm, void *arg)

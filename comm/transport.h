@@ -15,7 +15,7 @@
 
 /* Counted up with any change of this file or of the numbers in status.h. */
 enum {
-    TERN_TRANSPORT_VERSION = 1
+    TERN_TRANSPORT_VERSION = 2
 };
 
 /* Services of the program for a plugin; `fail` records the sentence for the calling thread. */

@@ -60,7 +60,9 @@ static void inproc_stop(struct tern_transport *t, bool clean)
     struct world *world = member_of(t)->world;
     pthread_mutex_lock(&world->lock);
     (void)clean; /* who still waits for a rank that left is out of step with it */
-    world->fates[t->rank] = TERN_INPROC_DIES;
+    if (world->fates[t->rank] != TERN_INPROC_STOPS) {
+        world->fates[t->rank] = TERN_INPROC_DIES;
+    }
     pthread_mutex_unlock(&world->lock);
 }
 

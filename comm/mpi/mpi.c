@@ -8,6 +8,7 @@
 
 #include <mpi.h>
 
+#include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -16,9 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* After MPI_Abort or instead of it: how long until the process ends itself. */
+/* How long an abort may take before the process ends itself. */
 enum {
-    ABORT_SECONDS_MAX = 2,
+    ABORT_MS_MAX = 2500,
     ABORT_LOCK_SECONDS_MAX = 1
 };
 
@@ -88,30 +89,58 @@ static void mpi_stop(struct tern_transport *t, bool clean)
     }
 }
 
-static void *abort_watch(void *code)
+static void sleep_ms(int64_t ms)
 {
-    struct timespec span = {.tv_sec = ABORT_SECONDS_MAX};
+    struct timespec span = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
     while (nanosleep(&span, &span) != 0) {
     }
-    _exit((int)(intptr_t)code);
 }
 
-/* MPI_Abort tells the launcher, which ends the other ranks. It may wait for a launcher that is gone, and
- * the lock may be held by a thread that is stuck in MPI: a watch ends the process in any case. */
+static void *abort_watch(void *exit_code)
+{
+    sleep_ms(ABORT_MS_MAX);
+    _exit((int)(intptr_t)exit_code);
+}
+
+typedef int (*pmix_abort)(int status, const char *message, void *procs, size_t proc_count);
+
+/* Under Open MPI the launcher is told by PMIx, from any thread. MPI_Abort comes to the same but first has
+ * mpirun print eight lines of its own, under which the user would have to look for the reason. */
+static bool abort_by_pmix(int exit_code)
+{
+    void *library = dlopen("libpmix.so.2", RTLD_NOW | RTLD_NOLOAD);
+    void *symbol = library != NULL ? dlsym(library, "PMIx_Abort") : NULL;
+    pmix_abort function = NULL;
+    memcpy(&function, &symbol, sizeof function);
+    return function != NULL && function(exit_code, NULL, NULL, 0) == 0;
+}
+
+/* Tells the launcher, which ends the other ranks. That may wait for a launcher that is gone, and the lock
+ * may be held by a thread that is stuck in MPI: a watch ends the process in any case. */
 static void mpi_abort(struct tern_transport *t, int exit_code)
 {
     struct mpi_transport *mpi = (struct mpi_transport *)t;
+    static _Atomic int aborts;
+    if (atomic_fetch_add(&aborts, 1) > 0) {
+        for (;;) { /* another thread is at it */
+            pause();
+        }
+    }
     pthread_t watch;
     if (!atomic_load(&mpi->is_up) ||
         pthread_create(&watch, NULL, abort_watch, (void *)(intptr_t)exit_code) != 0) {
         _exit(exit_code);
     }
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += ABORT_LOCK_SECONDS_MAX;
-    (void)pthread_mutex_timedlock(&g_lock, &until);
-    MPI_Abort(MPI_COMM_WORLD, exit_code);
-    _exit(exit_code);
+    if (!abort_by_pmix(exit_code)) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += ABORT_LOCK_SECONDS_MAX;
+        (void)pthread_mutex_timedlock(&g_lock, &until);
+        MPI_Abort(MPI_COMM_WORLD, exit_code);
+    }
+    for (;;) {
+        pause(); /* until the launcher or the watch ends this process */
+    }
 }
 
 static void mpi_destroy(struct tern_transport *t)

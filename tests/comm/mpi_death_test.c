@@ -112,7 +112,10 @@ static void test_aborts(void **state)
 {
     (void)state;
     struct result *r = run("abort", "", "30");
-    assert_non_null(strstr(r->output, "rank 2 gives up"));
+    const char *last = "tern: error: rank 2 gives up\n";
+    size_t length = strlen(r->output);
+    assert_true(length > strlen(last));
+    assert_string_equal(r->output + length - strlen(last), last);
     assert_int_equal(r->exit_code, 7);
     assert_true(r->seconds < 30);
 }

@@ -61,7 +61,7 @@ static int check_until_failure(struct tern_comm *comm)
 static int check_abort(struct tern_comm *comm)
 {
     if (comm->rank == comm->size - 1) {
-        fprintf(stderr, "under way\nrank %d gives up\n", comm->rank);
+        fprintf(stderr, "under way\ntern: error: rank %d gives up\n", comm->rank);
         tern_comm_abort(comm, 7);
     }
     tern_status status = tern_comm_barrier(comm);
