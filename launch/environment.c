@@ -31,6 +31,7 @@ static const struct {
     {"TERN_METADATA_URL", NULL, 0, "base of the cloud's metadata service"},
     {"TERN_CUDA_PLUGIN", NULL, 0, "path of libtern_cuda.so"},
     {"TERN_MPI_PLUGIN", NULL, 0, "path of libtern_mpi.so"},
+    {"TERN_COMM_TIMEOUT", NULL, 86400, "seconds a rank may be late before the job ends with 34"},
     {"TERN_FAULT", NULL, 0, "tests only: faults on purpose"},
     {"TERN_MEM_FREEZE", g_freezes, 0, "tests only: abort on an allocation inside a step"},
 };

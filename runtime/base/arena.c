@@ -7,15 +7,17 @@
 #include <stdint.h>
 
 #if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
-#define POISON(address, bytes) ASAN_POISON_MEMORY_REGION(address, bytes)
-#define UNPOISON(address, bytes) ASAN_UNPOISON_MEMORY_REGION(address, bytes)
+#    include <sanitizer/asan_interface.h>
+#    define POISON(address, bytes)   ASAN_POISON_MEMORY_REGION(address, bytes)
+#    define UNPOISON(address, bytes) ASAN_UNPOISON_MEMORY_REGION(address, bytes)
 #else
-#define POISON(address, bytes) ((void)0)
-#define UNPOISON(address, bytes) ((void)0)
+#    define POISON(address, bytes)   ((void)0)
+#    define UNPOISON(address, bytes) ((void)0)
 #endif
 
-enum { ALIGN = 64 };
+enum {
+    ALIGN = 64
+};
 
 tern_status tern_arena_init(struct tern_arena *arena, const char *tag, size_t size_bytes)
 {

@@ -14,7 +14,9 @@ struct tern_arena {
 };
 
 /* Takes size_bytes from tern_alloc under `tag`. */
-TERN_MUST_CHECK tern_status tern_arena_init(struct tern_arena *arena, const char *tag, size_t size_bytes);
+TERN_MUST_CHECK tern_status tern_arena_init(struct tern_arena *arena,
+                                            const char *tag,
+                                            size_t size_bytes);
 void tern_arena_fini(struct tern_arena *arena);
 /* 64-byte aligned, not cleared; NULL when the arena is full. */
 void *tern_arena_alloc(struct tern_arena *arena, size_t bytes);

@@ -5,11 +5,11 @@
 /* Prints the place and the condition, then abort(): under a launcher that takes the whole group down. */
 _Noreturn void tern_check_failed(const char *file, int line, const char *condition);
 
-#define TERN_CHECK(condition)                                                                      \
-    do {                                                                                           \
-        if (__builtin_expect(!(condition), 0)) {                                                   \
-            tern_check_failed(__FILE__, __LINE__, #condition);                                     \
-        }                                                                                          \
+#define TERN_CHECK(condition) \
+    do { \
+        if (__builtin_expect(!(condition), 0)) { \
+            tern_check_failed(__FILE__, __LINE__, #condition); \
+        } \
     } while (0)
 
 #endif

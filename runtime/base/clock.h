@@ -13,7 +13,9 @@ void tern_clock_fake(int64_t (*now_ns)(void));
 /* Sleeps at least `ns`; returns early on a signal. */
 void tern_clock_sleep_ns(int64_t ns);
 
-enum { TERN_RFC3339_BYTES = 32 };
+enum {
+    TERN_RFC3339_BYTES = 32
+};
 /* Wall time now, UTC, milliseconds: "2026-01-31T12:00:00.123Z". Returns out. */
 const char *tern_clock_rfc3339(char out[TERN_RFC3339_BYTES]);
 

@@ -15,7 +15,9 @@ struct tern_dptr {
     uint64_t addr; /* 0: none */
 };
 
-static inline struct tern_dptr tern_dptr_at(struct tern_dptr base, int64_t index, enum tern_dtype dtype)
+static inline struct tern_dptr tern_dptr_at(struct tern_dptr base,
+                                            int64_t index,
+                                            enum tern_dtype dtype)
 {
     return (struct tern_dptr){base.addr + (uint64_t)index * tern_dtype_bytes(dtype)};
 }
@@ -31,11 +33,23 @@ struct tern_device; /* one device of one backend, with its compute stream */
 struct tern_device_table {
     const char *name; /* "ref", "cpu", "cuda" */
     void (*close)(struct tern_device *device);
-    tern_status (*alloc)(struct tern_device *device, const char *tag, size_t bytes, struct tern_dptr *out);
+    tern_status (*alloc)(struct tern_device *device,
+                         const char *tag,
+                         size_t bytes,
+                         struct tern_dptr *out);
     void (*free)(struct tern_device *device, struct tern_dptr p);
-    tern_status (*upload)(struct tern_device *device, struct tern_dptr dst, const void *src, size_t bytes);
-    tern_status (*download)(struct tern_device *device, void *dst, struct tern_dptr src, size_t bytes);
-    tern_status (*copy)(struct tern_device *device, struct tern_dptr dst, struct tern_dptr src, size_t bytes);
+    tern_status (*upload)(struct tern_device *device,
+                          struct tern_dptr dst,
+                          const void *src,
+                          size_t bytes);
+    tern_status (*download)(struct tern_device *device,
+                            void *dst,
+                            struct tern_dptr src,
+                            size_t bytes);
+    tern_status (*copy)(struct tern_device *device,
+                        struct tern_dptr dst,
+                        struct tern_dptr src,
+                        size_t bytes);
     tern_status (*zero)(struct tern_device *device, struct tern_dptr dst, size_t bytes);
     /* Returns when everything enqueued is done; the first asynchronous error comes out here. */
     tern_status (*sync)(struct tern_device *device);

@@ -6,7 +6,16 @@
 #include <stdint.h>
 #include <string.h>
 
-enum tern_dtype { TERN_F32, TERN_BF16, TERN_F64, TERN_I32, TERN_I64, TERN_U16, TERN_U8, TERN_DTYPE_COUNT };
+enum tern_dtype {
+    TERN_F32,
+    TERN_BF16,
+    TERN_F64,
+    TERN_I32,
+    TERN_I64,
+    TERN_U16,
+    TERN_U8,
+    TERN_DTYPE_COUNT
+};
 
 typedef uint16_t tern_bf16; /* storage only: convert to compute */
 

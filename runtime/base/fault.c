@@ -10,7 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RULES_MAX = 8 };
+enum {
+    RULES_MAX = 8
+};
 
 static const struct {
     const char *name;
@@ -41,9 +43,9 @@ static const struct {
     const char *name;
     enum tern_fault_action action;
 } g_actions[] = {
-    {"kill", TERN_FAULT_KILL},   {"stop", TERN_FAULT_STOP},   {"exit", TERN_FAULT_EXIT},
+    {"kill", TERN_FAULT_KILL},     {"stop", TERN_FAULT_STOP}, {"exit", TERN_FAULT_EXIT},
     {"enospc", TERN_FAULT_ENOSPC}, {"eio", TERN_FAULT_EIO},   {"short", TERN_FAULT_SHORT},
-    {"delay", TERN_FAULT_DELAY}, {"nan", TERN_FAULT_NAN},
+    {"delay", TERN_FAULT_DELAY},   {"nan", TERN_FAULT_NAN},
 };
 
 struct rule {
@@ -85,7 +87,9 @@ static tern_status parse_point(const char *name, enum tern_fault_point *point_ou
             return TERN_OK;
         }
     }
-    return tern_fail(TERN_ERR_USAGE, "environment TERN_FAULT: unknown point '%s', nearest is '%s' (see 'tern doctor --fault-points')",
+    return tern_fail(TERN_ERR_USAGE,
+                     "environment TERN_FAULT: unknown point '%s', nearest is '%s' (see 'tern "
+                     "doctor --fault-points')",
                      name, tern_text_nearest(name, names, TERN_FAULT_POINT_COUNT));
 }
 
@@ -109,7 +113,10 @@ static tern_status parse_action(char *text, struct rule *rule)
         }
         return TERN_OK;
     }
-    return tern_fail(TERN_ERR_USAGE, "environment TERN_FAULT: unknown action '%s', expected kill, stop, exit, enospc, eio, short, delay=SECONDS or nan", text);
+    return tern_fail(TERN_ERR_USAGE,
+                     "environment TERN_FAULT: unknown action '%s', expected kill, stop, exit, "
+                     "enospc, eio, short, delay=SECONDS or nan",
+                     text);
 }
 
 /* Cuts text at the last `mark` and reads the number behind it into *value. */
@@ -135,7 +142,9 @@ static tern_status parse_rule(char *text)
     }
     char *colon = strchr(text, ':');
     if (colon == NULL) {
-        return tern_fail(TERN_ERR_USAGE, "environment TERN_FAULT: '%s' has no action, expected point[@n][#rank]:action", text);
+        return tern_fail(
+            TERN_ERR_USAGE,
+            "environment TERN_FAULT: '%s' has no action, expected point[@n][#rank]:action", text);
     }
     *colon = '\0';
     struct rule *rule = &g_rules[g_rule_count];
@@ -158,11 +167,13 @@ tern_status tern_fault_init(void)
         return TERN_OK;
     }
     if (!TERN_FAULTS) {
-        return tern_fail(TERN_ERR_USAGE, "environment TERN_FAULT: this build has no fault points (configure with -DTERN_FAULTS=ON)");
+        return tern_fail(TERN_ERR_USAGE, "environment TERN_FAULT: this build has no fault points "
+                                         "(configure with -DTERN_FAULTS=ON)");
     }
     char copy[512];
     if (strlen(value) >= sizeof copy) {
-        return tern_fail(TERN_ERR_USAGE, "environment TERN_FAULT: longer than %zu bytes", sizeof copy - 1);
+        return tern_fail(TERN_ERR_USAGE, "environment TERN_FAULT: longer than %zu bytes",
+                         sizeof copy - 1);
     }
     strcpy(copy, value);
     g_rule_count = 0;
@@ -188,7 +199,9 @@ static enum tern_fault_action act(const struct rule *rule)
     case TERN_FAULT_EXIT:
         _exit(TERN_EXIT_FAILED);
     case TERN_FAULT_DELAY:
-        tern_clock_sleep_ns((int64_t)(rule->delay_seconds * 1e9));
+        for (double end = tern_clock_seconds() + rule->delay_seconds; tern_clock_seconds() < end;) {
+            tern_clock_sleep_ns(10000000); /* a signal wakes it early: go on */
+        }
         return TERN_FAULT_NONE;
     default:
         return rule->action;

@@ -9,7 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 2048 };
+enum {
+    LINE_BYTES = 2048
+};
 
 static enum tern_log_level g_level = TERN_LOG_INFO;
 static int g_rank;
@@ -31,7 +33,9 @@ tern_status tern_log_init(void)
             return TERN_OK;
         }
     }
-    return tern_fail(TERN_ERR_USAGE, "environment TERN_LOG: found '%s', expected error, warn, info or debug", value);
+    return tern_fail(TERN_ERR_USAGE,
+                     "environment TERN_LOG: found '%s', expected error, warn, info or debug",
+                     value);
 }
 
 void tern_log_set_rank(int rank, int world_size)
@@ -136,6 +140,7 @@ void tern_log_bar(const char *format, ...)
 
 _Noreturn void tern_check_failed(const char *file, int line, const char *condition)
 {
-    tern_log_error("bug in tern at %s:%d: %s does not hold; please report this line", file, line, condition);
+    tern_log_error("bug in tern at %s:%d: %s does not hold; please report this line", file, line,
+                   condition);
     abort();
 }

@@ -7,7 +7,12 @@
 
 #include <stdbool.h>
 
-enum tern_log_level { TERN_LOG_ERROR, TERN_LOG_WARN, TERN_LOG_INFO, TERN_LOG_DEBUG };
+enum tern_log_level {
+    TERN_LOG_ERROR,
+    TERN_LOG_WARN,
+    TERN_LOG_INFO,
+    TERN_LOG_DEBUG
+};
 
 /* Reads TERN_LOG; TERN_ERR_USAGE names the value found and those expected. */
 tern_status tern_log_init(void);
@@ -26,8 +31,8 @@ bool tern_log_has_color(void);
 bool tern_log_is_terminal(void);
 
 #define tern_log_error(...) tern_log(TERN_LOG_ERROR, __VA_ARGS__)
-#define tern_log_warn(...) tern_log(TERN_LOG_WARN, __VA_ARGS__)
-#define tern_log_info(...) tern_log(TERN_LOG_INFO, __VA_ARGS__)
+#define tern_log_warn(...)  tern_log(TERN_LOG_WARN, __VA_ARGS__)
+#define tern_log_info(...)  tern_log(TERN_LOG_INFO, __VA_ARGS__)
 #define tern_log_debug(...) tern_log(TERN_LOG_DEBUG, __VA_ARGS__)
 
 #endif

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGN = 64 };
+enum {
+    ALIGN = 64
+};
 
 /* Stands in front of every block; ALIGN bytes, so that the block stays aligned. */
 struct header {

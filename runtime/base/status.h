@@ -9,7 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-#define TERN_MUST_CHECK __attribute__((warn_unused_result))
+#define TERN_MUST_CHECK        __attribute__((warn_unused_result))
 #define TERN_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
 typedef enum tern_status {
@@ -48,7 +48,9 @@ enum tern_blast {
 };
 
 /* Room for the sentence; a configuration reports all its problems in one, a line each. */
-enum { TERN_DETAIL_BYTES = 8192 };
+enum {
+    TERN_DETAIL_BYTES = 8192
+};
 
 /* Process exit codes: an interface (see README). */
 enum tern_exit {
@@ -78,20 +80,20 @@ const char *tern_detail(void);
 /* Moves a failure from one thread to another: the worker copies tern_detail(), the waiter sets it again. */
 void tern_detail_set(const char *sentence);
 
-#define TERN_RETURN_IF_ERR(expr)                                                                   \
-    do {                                                                                           \
-        tern_status tern_status_ = (expr);                                                         \
-        if (tern_status_ != TERN_OK) {                                                             \
-            return tern_status_;                                                                   \
-        }                                                                                          \
+#define TERN_RETURN_IF_ERR(expr) \
+    do { \
+        tern_status tern_status_ = (expr); \
+        if (tern_status_ != TERN_OK) { \
+            return tern_status_; \
+        } \
     } while (0)
 
-#define TERN_GOTO_IF_ERR(status, expr, label)                                                      \
-    do {                                                                                           \
-        (status) = (expr);                                                                         \
-        if ((status) != TERN_OK) {                                                                 \
-            goto label;                                                                            \
-        }                                                                                          \
+#define TERN_GOTO_IF_ERR(status, expr, label) \
+    do { \
+        (status) = (expr); \
+        if ((status) != TERN_OK) { \
+            goto label; \
+        } \
     } while (0)
 
 #endif

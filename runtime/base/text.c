@@ -65,7 +65,9 @@ tern_status tern_text_printf(struct tern_text *text, const char *format, ...)
 /* Levenshtein distance, both words cut at 63 characters. */
 static int edit_distance(const char *a, const char *b)
 {
-    enum { WORD_MAX = 63 };
+    enum {
+        WORD_MAX = 63
+    };
     int row[WORD_MAX + 1];
     int a_length = (int)strnlen(a, WORD_MAX);
     int b_length = (int)strnlen(b, WORD_MAX);
@@ -77,7 +79,8 @@ static int edit_distance(const char *a, const char *b)
         row[0] = i;
         for (int j = 1; j <= b_length; j++) {
             int above = row[j];
-            int change = diagonal + (tolower((unsigned char)a[i - 1]) != tolower((unsigned char)b[j - 1]));
+            int change =
+                diagonal + (tolower((unsigned char)a[i - 1]) != tolower((unsigned char)b[j - 1]));
             int best = above + 1 < row[j - 1] + 1 ? above + 1 : row[j - 1] + 1;
             row[j] = change < best ? change : best;
             diagonal = above;
@@ -108,7 +111,8 @@ bool tern_text_to_f64(const char *text, double *value_out)
         if (*c == '_' && c != text && c[1] != '\0') {
             continue;
         }
-        if (used == sizeof digits - 1 || (!isdigit((unsigned char)*c) && strchr("+-.eE", *c) == NULL)) {
+        if (used == sizeof digits - 1 ||
+            (!isdigit((unsigned char)*c) && strchr("+-.eE", *c) == NULL)) {
             return false;
         }
         digits[used++] = *c;
@@ -160,7 +164,8 @@ bool tern_text_to_bytes(const char *text, int64_t *bytes_out)
     }
     static const char units[] = "KMGT";
     double scale = 1;
-    const char *unit = length > 0 ? strchr(units, toupper((unsigned char)number[length - 1])) : NULL;
+    const char *unit =
+        length > 0 ? strchr(units, toupper((unsigned char)number[length - 1])) : NULL;
     if (unit != NULL && *unit != '\0') {
         scale = pow(1024, (double)(unit - units + 1));
         number[--length] = '\0';
@@ -182,7 +187,8 @@ const char *tern_text_bytes(int64_t bytes, char out[TERN_TEXT_BYTES_BYTES])
         value /= 1024;
         unit++;
     }
-    snprintf(out, TERN_TEXT_BYTES_BYTES, unit == 0 || value >= 100 ? "%.0f %s" : "%.1f %s", value, units[unit]);
+    snprintf(out, TERN_TEXT_BYTES_BYTES, unit == 0 || value >= 100 ? "%.0f %s" : "%.1f %s", value,
+             units[unit]);
     return out;
 }
 
@@ -209,6 +215,7 @@ const char *tern_text_duration(double seconds, char out[TERN_TEXT_BYTES_BYTES])
         return out;
     }
     long whole = lround(seconds);
-    snprintf(out, TERN_TEXT_BYTES_BYTES, "%02ld:%02ld:%02ld", whole / 3600, whole / 60 % 60, whole % 60);
+    snprintf(out, TERN_TEXT_BYTES_BYTES, "%02ld:%02ld:%02ld", whole / 3600, whole / 60 % 60,
+             whole % 60);
     return out;
 }

@@ -17,8 +17,11 @@ struct tern_text {
 
 void tern_text_init(struct tern_text *text);
 void tern_text_fini(struct tern_text *text);
-TERN_MUST_CHECK tern_status tern_text_append(struct tern_text *text, const void *bytes, size_t length);
-TERN_MUST_CHECK tern_status tern_text_printf(struct tern_text *text, const char *format, ...) TERN_PRINTF(2, 3);
+TERN_MUST_CHECK tern_status tern_text_append(struct tern_text *text,
+                                             const void *bytes,
+                                             size_t length);
+TERN_MUST_CHECK tern_status tern_text_printf(struct tern_text *text, const char *format, ...)
+    TERN_PRINTF(2, 3);
 
 /* The name with the smallest edit distance to `word`; names[0] if all are far. count > 0. */
 const char *tern_text_nearest(const char *word, const char *const *names, size_t count);
@@ -29,7 +32,9 @@ bool tern_text_to_i64(const char *text, int64_t *value_out);
 bool tern_text_to_f64(const char *text, double *value_out);
 bool tern_text_to_bytes(const char *text, int64_t *bytes_out);
 /* "1.5 GiB", "312 KiB". Returns out. */
-enum { TERN_TEXT_BYTES_BYTES = 32 };
+enum {
+    TERN_TEXT_BYTES_BYTES = 32
+};
 const char *tern_text_bytes(int64_t bytes, char out[TERN_TEXT_BYTES_BYTES]);
 /* "124,439,808". Returns out. */
 const char *tern_text_commas(int64_t value, char out[TERN_TEXT_BYTES_BYTES]);

@@ -11,10 +11,11 @@
 
 struct tern_step_log {
     char path[TERN_PATH_BYTES];
-    int64_t steps;       /* of the whole run */
-    int64_t first_step;  /* of this launch */
-    double started;      /* clock at the first step */
-    double last_printed; /* lines are at most one in 0.1 s when steps are faster, but for the first and the last */
+    int64_t steps;      /* of the whole run */
+    int64_t first_step; /* of this launch */
+    double started;     /* clock at the first step */
+    double
+        last_printed; /* lines are at most one in 0.1 s when steps are faster, but for the first and the last */
 };
 
 struct tern_step_record {
@@ -26,13 +27,18 @@ struct tern_step_record {
     bool is_skipped;
 };
 
-TERN_MUST_CHECK tern_status tern_step_log_open(struct tern_step_log *log, const char *run_dir, int64_t first_step,
+TERN_MUST_CHECK tern_status tern_step_log_open(struct tern_step_log *log,
+                                               const char *run_dir,
+                                               int64_t first_step,
                                                int64_t steps);
 /* Appends the step's record and prints its line. */
-TERN_MUST_CHECK tern_status tern_step_log_step(struct tern_step_log *log, const struct tern_step_record *record);
+TERN_MUST_CHECK tern_status tern_step_log_step(struct tern_step_log *log,
+                                               const struct tern_step_record *record);
 /* Any other kind: {"kind":KIND,"time":...,FIELDS}; fields is the inside of a JSON object ("\"step\":3,..."). */
-TERN_MUST_CHECK tern_status tern_step_log_event(struct tern_step_log *log, const char *kind, const char *fields, ...)
-    TERN_PRINTF(3, 4);
+TERN_MUST_CHECK tern_status tern_step_log_event(struct tern_step_log *log,
+                                                const char *kind,
+                                                const char *fields,
+                                                ...) TERN_PRINTF(3, 4);
 /* Resident set of this process now, bytes; and its highest so far. */
 int64_t tern_rss_bytes(void);
 int64_t tern_rss_peak_bytes(void);

@@ -33,12 +33,13 @@ void tern_bill_print(const struct tern_bill *bill, int local_ranks, int64_t avai
     tern_log_line("memory of one rank, planned before the first step:");
     for (int i = 0; i < bill->count; i++) {
         if (bill->items[i].bytes > 0) {
-            tern_log_line("  %-28s %10s", bill->items[i].what, tern_text_bytes(bill->items[i].bytes, size));
+            tern_log_line("  %-28s %10s", bill->items[i].what,
+                          tern_text_bytes(bill->items[i].bytes, size));
         }
     }
     tern_log_line("  %-28s %10s  (%d rank%s on this machine, %s available)", "total",
-                  tern_text_bytes(tern_bill_total(bill), size), local_ranks, local_ranks == 1 ? "" : "s",
-                  tern_text_bytes(available_bytes, available));
+                  tern_text_bytes(tern_bill_total(bill), size), local_ranks,
+                  local_ranks == 1 ? "" : "s", tern_text_bytes(available_bytes, available));
 }
 
 /* First number of a file, -1 if there is none ("max" included). */
@@ -86,8 +87,10 @@ tern_status tern_bill_check(const struct tern_bill *bill, int local_ranks, int64
     char need[TERN_TEXT_BYTES_BYTES];
     char have[TERN_TEXT_BYTES_BYTES];
     return tern_fail(TERN_ERR_CONFIG,
-                     "the run needs %s on this machine (%d rank%s), %s are available; smaller: train.recompute: block, a "
-                     "smaller train.micro_batch or train.sequence_length, train.precision: bf16, fewer ranks here",
+                     "the run needs %s on this machine (%d rank%s), %s are available; smaller: "
+                     "train.recompute: block, a "
+                     "smaller train.micro_batch or train.sequence_length, train.precision: bf16, "
+                     "fewer ranks here",
                      tern_text_bytes(needed, need), local_ranks, local_ranks == 1 ? "" : "s",
                      tern_text_bytes(available_bytes, have));
 }

@@ -6,7 +6,9 @@
 
 #include <stdint.h>
 
-enum { TERN_BILL_ITEMS_MAX = 16 };
+enum {
+    TERN_BILL_ITEMS_MAX = 16
+};
 
 struct tern_bill {
     struct {
@@ -23,6 +25,8 @@ void tern_bill_print(const struct tern_bill *bill, int local_ranks, int64_t avai
 /* Memory this machine can still give: the smaller of MemAvailable and what is left of the cgroup's limit. */
 int64_t tern_memory_available_bytes(void);
 /* TERN_ERR_CONFIG with advice unless local_ranks times the total fits into available_bytes less a margin of 3 %. */
-TERN_MUST_CHECK tern_status tern_bill_check(const struct tern_bill *bill, int local_ranks, int64_t available_bytes);
+TERN_MUST_CHECK tern_status tern_bill_check(const struct tern_bill *bill,
+                                            int local_ranks,
+                                            int64_t available_bytes);
 
 #endif

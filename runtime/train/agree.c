@@ -29,7 +29,8 @@ tern_status tern_agree(struct tern_comm *comm, tern_status status)
         if (all[rank].status != TERN_OK) {
             bool is_common = rank == 0; /* rank 0's view is usually everybody's */
             result = is_common ? tern_fail((tern_status)all[rank].status, "%s", all[rank].sentence)
-                               : tern_fail((tern_status)all[rank].status, "rank %d: %s", rank, all[rank].sentence);
+                               : tern_fail((tern_status)all[rank].status, "rank %d: %s", rank,
+                                           all[rank].sentence);
         }
     }
     tern_free(all);

@@ -6,13 +6,33 @@
 #include "models/model.h"
 #include "runtime/base/config.h"
 
-enum { TERN_CONFIG_FILES_MAX = 256 };
+enum {
+    TERN_CONFIG_FILES_MAX = 256
+};
 
-enum tern_data_format { TERN_DATA_TEXT, TERN_DATA_CHAT };
-enum tern_precision { TERN_PRECISION_BF16, TERN_PRECISION_FP32 };
-enum tern_schedule { TERN_SCHEDULE_COSINE, TERN_SCHEDULE_LINEAR, TERN_SCHEDULE_CONSTANT, TERN_SCHEDULE_WSD };
-enum tern_nonfinite { TERN_NONFINITE_STOP, TERN_NONFINITE_SKIP };
-enum tern_compression { TERN_COMPRESSION_AUTO, TERN_COMPRESSION_NONE, TERN_COMPRESSION_ZSTD };
+enum tern_data_format {
+    TERN_DATA_TEXT,
+    TERN_DATA_CHAT
+};
+enum tern_precision {
+    TERN_PRECISION_BF16,
+    TERN_PRECISION_FP32
+};
+enum tern_schedule {
+    TERN_SCHEDULE_COSINE,
+    TERN_SCHEDULE_LINEAR,
+    TERN_SCHEDULE_CONSTANT,
+    TERN_SCHEDULE_WSD
+};
+enum tern_nonfinite {
+    TERN_NONFINITE_STOP,
+    TERN_NONFINITE_SKIP
+};
+enum tern_compression {
+    TERN_COMPRESSION_AUTO,
+    TERN_COMPRESSION_NONE,
+    TERN_COMPRESSION_ZSTD
+};
 
 struct tern_config_data {
     char *tokenizer; /* path; NULL: none */
@@ -44,8 +64,8 @@ struct tern_config_optimizer {
 };
 
 struct tern_config_checkpoint {
-    int64_t every_steps;   /* 0: only at the end and when asked */
-    double every_seconds;  /* 0: off */
+    int64_t every_steps;          /* 0: only at the end and when asked */
+    double every_seconds;         /* 0: off */
     int64_t snapshot_every_steps; /* -1: auto */
     int64_t keep;
     enum tern_compression compression;
@@ -78,14 +98,20 @@ extern const struct tern_config_schema tern_train_schema;
 /* Reads the file, applies overrides ("section.key=value"), fills presets and defaults, checks every combination.
  * Relative data paths stay as written (relative to the working folder). All problems at once, each with file, line and
  * column, in the sentence. Fini frees what strings it owns, also after a failure. */
-TERN_MUST_CHECK tern_status tern_train_config_read(const char *path, const char *const *overrides, int override_count,
+TERN_MUST_CHECK tern_status tern_train_config_read(const char *path,
+                                                   const char *const *overrides,
+                                                   int override_count,
                                                    struct tern_train_config *out);
 /* The same from text that a run directory holds; `name` stands for the file in messages. */
-TERN_MUST_CHECK tern_status tern_train_config_parse(const char *name, const char *text, size_t bytes,
-                                                    const char *const *overrides, int override_count,
+TERN_MUST_CHECK tern_status tern_train_config_parse(const char *name,
+                                                    const char *text,
+                                                    size_t bytes,
+                                                    const char *const *overrides,
+                                                    int override_count,
                                                     struct tern_train_config *out);
 void tern_train_config_fini(struct tern_train_config *config);
 /* The resolved configuration as YAML that reads back to the same struct. */
-TERN_MUST_CHECK tern_status tern_train_config_write(const struct tern_train_config *config, struct tern_text *out);
+TERN_MUST_CHECK tern_status tern_train_config_write(const struct tern_train_config *config,
+                                                    struct tern_text *out);
 
 #endif

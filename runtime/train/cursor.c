@@ -7,14 +7,20 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FORMAT = 1 };
+enum {
+    FORMAT = 1
+};
 
-tern_status tern_cursor_write(const struct tern_cursor *cursor, const char *config_yaml, struct tern_text *out)
+tern_status tern_cursor_write(const struct tern_cursor *cursor,
+                              const char *config_yaml,
+                              struct tern_text *out)
 {
-    TERN_RETURN_IF_ERR(tern_text_printf(
-        out, "{\"format\":%d,\"cursor\":{\"step\":%lld,\"updates\":%lld,\"samples\":%lld,\"tokens\":%lld},\"seed\":%lld",
-        FORMAT, (long long)cursor->step, (long long)cursor->updates, (long long)cursor->samples,
-        (long long)cursor->tokens, (long long)cursor->seed));
+    TERN_RETURN_IF_ERR(tern_text_printf(out,
+                                        "{\"format\":%d,\"cursor\":{\"step\":%lld,\"updates\":%lld,"
+                                        "\"samples\":%lld,\"tokens\":%lld},\"seed\":%lld",
+                                        FORMAT, (long long)cursor->step, (long long)cursor->updates,
+                                        (long long)cursor->samples, (long long)cursor->tokens,
+                                        (long long)cursor->seed));
     TERN_RETURN_IF_ERR(tern_text_printf(out, ",\"isa\":"));
     TERN_RETURN_IF_ERR(tern_json_quote(out, cursor->isa, strlen(cursor->isa)));
     TERN_RETURN_IF_ERR(tern_text_printf(out, ",\"data\":"));
@@ -28,29 +34,37 @@ tern_status tern_cursor_write(const struct tern_cursor *cursor, const char *conf
 static tern_status read_count(const struct tern_json *object, const char *key, int64_t *out)
 {
     if (!tern_json_i64(tern_json_get(object, key), out) || *out < 0) {
-        return tern_fail(TERN_ERR_CORRUPT, "the state of the checkpoint: \"%s\": expected a whole number of at least 0",
-                         key);
+        return tern_fail(
+            TERN_ERR_CORRUPT,
+            "the state of the checkpoint: \"%s\": expected a whole number of at least 0", key);
     }
     return TERN_OK;
 }
 
-static tern_status read_chars(const struct tern_json *object, const char *key, char *out, size_t size)
+static tern_status read_chars(const struct tern_json *object,
+                              const char *key,
+                              char *out,
+                              size_t size)
 {
     const char *text = tern_json_string(tern_json_get(object, key), NULL);
     if (text == NULL) {
-        return tern_fail(TERN_ERR_CORRUPT, "the state of the checkpoint: \"%s\": expected a string", key);
+        return tern_fail(TERN_ERR_CORRUPT, "the state of the checkpoint: \"%s\": expected a string",
+                         key);
     }
     snprintf(out, size, "%s", text);
     return TERN_OK;
 }
 
-static tern_status read_document(const struct tern_json *root, struct tern_cursor *out, char **config_out)
+static tern_status read_document(const struct tern_json *root,
+                                 struct tern_cursor *out,
+                                 char **config_out)
 {
     const struct tern_json *place = tern_json_get(root, "cursor");
     int64_t format;
     TERN_RETURN_IF_ERR(read_count(root, "format", &format));
     if (format != FORMAT) {
-        return tern_fail(TERN_ERR_CORRUPT, "the state of the checkpoint: found format %lld, expected %d",
+        return tern_fail(TERN_ERR_CORRUPT,
+                         "the state of the checkpoint: found format %lld, expected %d",
                          (long long)format, FORMAT);
     }
     TERN_RETURN_IF_ERR(read_count(place, "step", &out->step));
@@ -65,15 +79,17 @@ static tern_status read_document(const struct tern_json *root, struct tern_curso
     }
     const char *config = tern_json_string(tern_json_get(root, "config"), NULL);
     *config_out = config != NULL ? tern_strdup("config", config) : NULL;
-    return *config_out != NULL ? TERN_OK
-                               : tern_fail(TERN_ERR_CORRUPT, "the state of the checkpoint has no configuration");
+    return *config_out != NULL
+               ? TERN_OK
+               : tern_fail(TERN_ERR_CORRUPT, "the state of the checkpoint has no configuration");
 }
 
 tern_status tern_cursor_read(const char *json, struct tern_cursor *out, char **config_out)
 {
     struct tern_json *document = NULL;
     *out = (struct tern_cursor){0};
-    TERN_RETURN_IF_ERR(tern_json_parse("the state of the checkpoint", json, strlen(json), &document));
+    TERN_RETURN_IF_ERR(
+        tern_json_parse("the state of the checkpoint", json, strlen(json), &document));
     tern_status status = read_document((const struct tern_json *)document, out, config_out);
     tern_json_close(document);
     return status;

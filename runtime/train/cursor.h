@@ -16,9 +16,12 @@ struct tern_cursor {
 
 /* {"format":1,"cursor":{step, updates, samples, tokens},"seed":..,"isa":..,"data":..,"config":YAML}. The "cursor" object
  * says nothing about machines: two runs that are the same have the same one. */
-TERN_MUST_CHECK tern_status tern_cursor_write(const struct tern_cursor *cursor, const char *config_yaml,
+TERN_MUST_CHECK tern_status tern_cursor_write(const struct tern_cursor *cursor,
+                                              const char *config_yaml,
                                               struct tern_text *out);
 /* config_out, if not NULL, receives the YAML, tern_alloc'd. */
-TERN_MUST_CHECK tern_status tern_cursor_read(const char *json, struct tern_cursor *out, char **config_out);
+TERN_MUST_CHECK tern_status tern_cursor_read(const char *json,
+                                             struct tern_cursor *out,
+                                             char **config_out);
 
 #endif

@@ -5,8 +5,8 @@
 #include "runtime/base/fault.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
-#include "runtime/reclaim/notice.h"
 #include "runtime/observe/step_log.h"
+#include "runtime/reclaim/notice.h"
 #include "runtime/train/agree.h"
 #include "runtime/train/cursor.h"
 
@@ -15,7 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TEXT_FILE_BYTES_MAX = 256 << 20 };
+enum {
+    TEXT_FILE_BYTES_MAX = 256 << 20
+};
 
 /* Environment TERN_THREADS: compute threads a rank; 0 or unset: this rank's share of the cores it may use. */
 static tern_status threads_from_environment(const struct tern_comm *comm, int *threads_out)
@@ -24,7 +26,8 @@ static tern_status threads_from_environment(const struct tern_comm *comm, int *t
     int64_t threads = 0;
     if (value != NULL && value[0] != '\0' &&
         (!tern_text_to_i64(value, &threads) || threads < 1 || threads > 1024)) {
-        return tern_fail(TERN_ERR_USAGE, "environment TERN_THREADS: found '%s', expected 1 to 1024", value);
+        return tern_fail(TERN_ERR_USAGE, "environment TERN_THREADS: found '%s', expected 1 to 1024",
+                         value);
     }
     if (threads == 0) {
         long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -50,12 +53,14 @@ static tern_status check_config(struct tern_job *job)
     int64_t known = job->tokenizer != NULL ? tern_tokenizer_vocab_size(job->tokenizer) : 0;
     if (model->vocab_size == 0) {
         if (known == 0) {
-            return tern_fail(TERN_ERR_CONFIG, "model.vocab_size: not set, and data.tokenizer is not given either");
+            return tern_fail(TERN_ERR_CONFIG,
+                             "model.vocab_size: not set, and data.tokenizer is not given either");
         }
         model->vocab_size = known;
     }
     if (known > model->vocab_size) {
-        return tern_fail(TERN_ERR_CONFIG, "model.vocab_size: found %lld, expected at least the tokenizer's %lld",
+        return tern_fail(TERN_ERR_CONFIG,
+                         "model.vocab_size: found %lld, expected at least the tokenizer's %lld",
                          (long long)model->vocab_size, (long long)known);
     }
     TERN_RETURN_IF_ERR(tern_model_config_check(model));
@@ -64,21 +69,32 @@ static tern_status check_config(struct tern_job *job)
     job->steps = train->steps > 0 ? train->steps : (train->tokens + step_tokens - 1) / step_tokens;
     if (job->comm->size > train->lanes) {
         return tern_fail(TERN_ERR_CONFIG,
-                         "train.lanes: found %lld, expected at least the number of ranks (%d); more ranks than lanes "
+                         "train.lanes: found %lld, expected at least the number of ranks (%d); "
+                         "more ranks than lanes "
                          "would have nothing to do",
                          (long long)train->lanes, job->comm->size);
     }
     return tern_train_config_write(&job->config, &job->config_yaml);
 }
 
+/* First 64 bits of a digest in hexadecimal. */
+static uint64_t digest_bits(const char *hex)
+{
+    char head[17];
+    memcpy(head, hex, 16);
+    head[16] = '\0';
+    return strtoull(head, NULL, 16);
+}
+
 /* Same program, same configuration on all ranks. */
 static tern_status check_ranks_equal(struct tern_job *job)
 {
-    uint64_t binary = 0;
-    TERN_RETURN_IF_ERR(tern_hash_file64("/proc/self/exe", &binary));
-    TERN_RETURN_IF_ERR(tern_comm_check_equal(job->comm, "the tern program", binary));
-    return tern_comm_check_equal(job->comm, "the configuration",
-                                 tern_hash64(job->config_yaml.data, job->config_yaml.length));
+    char binary[TERN_HASH_HEX_BYTES];
+    char config[TERN_HASH_HEX_BYTES];
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_hash_file("/proc/self/exe", binary)));
+    tern_hash_bytes(job->config_yaml.data, job->config_yaml.length, config);
+    TERN_RETURN_IF_ERR(tern_comm_check_equal(job->comm, "the tern program", digest_bits(binary)));
+    return tern_comm_check_equal(job->comm, "the configuration", digest_bits(config));
 }
 
 /* ---- run directory ---- */
@@ -91,16 +107,18 @@ static tern_status prepare_run_dir(struct tern_job *job, const struct tern_train
     int existing = 0;
     TERN_RETURN_IF_ERR(tern_ckpt_list(job->run.path, NULL, 0, &existing));
     if (options->resume == TERN_RESUME_NEVER && existing > 0) {
-        return tern_fail(TERN_ERR_CONFIG,
-                         "--resume never: %s holds %d checkpoint%s of an earlier run; choose another --run-dir",
-                         job->run.path, existing, existing == 1 ? "" : "s");
+        return tern_fail(
+            TERN_ERR_CONFIG,
+            "--resume never: %s holds %d checkpoint%s of an earlier run; choose another --run-dir",
+            job->run.path, existing, existing == 1 ? "" : "s");
     }
     TERN_RETURN_IF_ERR(tern_path_join(path, job->run.path, "config.yaml"));
     TERN_RETURN_IF_ERR(tern_file_replace(path, job->config_yaml.data, job->config_yaml.length));
     if (job->config.data.tokenizer != NULL) {
         char *text;
         size_t bytes;
-        TERN_RETURN_IF_ERR(tern_file_read(job->config.data.tokenizer, TEXT_FILE_BYTES_MAX, &text, &bytes));
+        TERN_RETURN_IF_ERR(
+            tern_file_read(job->config.data.tokenizer, TEXT_FILE_BYTES_MAX, &text, &bytes));
         tern_status status = tern_path_join(path, job->run.path, "tokenizer.json");
         status = status == TERN_OK ? tern_file_replace(path, text, bytes) : status;
         tern_free(text);
@@ -132,8 +150,12 @@ static tern_status open_run_dir(struct tern_job *job, const struct tern_train_op
 
 /* ---- data ---- */
 
-static tern_status open_tokens(struct tern_job *job, const struct tern_config_strings *files, const double *weights,
-                               bool shuffle, const char *cache, struct tern_tokens **out)
+static tern_status open_tokens(struct tern_job *job,
+                               const struct tern_config_strings *files,
+                               const double *weights,
+                               bool shuffle,
+                               const char *cache,
+                               struct tern_tokens **out)
 {
     struct tern_tokens_options options = {
         .patterns = (const char *const *)files->items,
@@ -154,8 +176,9 @@ static tern_status open_data_here(struct tern_job *job)
     char cache[TERN_PATH_BYTES];
     const struct tern_config_data *data = &job->config.data;
     TERN_RETURN_IF_ERR(tern_path_join(cache, job->run.path, "data"));
-    TERN_RETURN_IF_ERR(open_tokens(job, &data->train, data->weights.count > 0 ? data->weights.items : NULL, true, cache,
-                                   &job->train));
+    TERN_RETURN_IF_ERR(open_tokens(job, &data->train,
+                                   data->weights.count > 0 ? data->weights.items : NULL, true,
+                                   cache, &job->train));
     if (data->val.count == 0) {
         return TERN_OK;
     }
@@ -181,7 +204,7 @@ static tern_status open_data(struct tern_job *job)
 static tern_status open_devices(struct tern_job *job)
 {
     const char *backend = getenv("TERN_BACKEND");
-    int threads;
+    int threads = 1;
     TERN_RETURN_IF_ERR(threads_from_environment(job->comm, &threads));
     backend = backend == NULL || backend[0] == '\0' ? "auto" : backend;
     TERN_RETURN_IF_ERR(tern_device_open(backend, threads, &job->device));
@@ -203,15 +226,16 @@ static void write_bill(struct tern_job *job, size_t workspace)
     struct tern_pass_options options = pass_options(job);
     struct tern_state_bytes state = tern_train_state_bytes(&job->state);
     struct tern_bill *bill = &job->bill;
-    int64_t batch = 4 * job->config.train.global_batch * job->config.train.sequence_length * job->state.plan.lane_count /
-                    job->config.train.lanes * (int64_t)sizeof(int32_t);
+    int64_t batch = 4 * job->config.train.global_batch * job->config.train.sequence_length *
+                    job->state.plan.lane_count / job->config.train.lanes * (int64_t)sizeof(int32_t);
     tern_bill_add(bill, "weights", state.weights);
     tern_bill_add(bill, "fp32 master weights", state.master);
     tern_bill_add(bill, "AdamW moments", state.moments);
     tern_bill_add(bill, "gradients", state.gradients);
     tern_bill_add(bill, "activations and logits", (int64_t)tern_pass_bytes(&job->model, &options));
     tern_bill_add(bill, "kernel workspace", (int64_t)workspace);
-    tern_bill_add(bill, "reduction and norm", state.reduce + tern_stepper_bytes(&job->config, &job->state));
+    tern_bill_add(bill, "reduction and norm",
+                  state.reduce + tern_stepper_bytes(&job->config, &job->state));
     tern_bill_add(bill, "checkpoint staging", tern_saver_bytes(&job->state));
     tern_bill_add(bill, "batches", batch);
     tern_bill_add(bill, "program and libraries", tern_rss_bytes());
@@ -219,7 +243,8 @@ static void write_bill(struct tern_job *job, size_t workspace)
 
 static tern_status plan_memory(struct tern_job *job, bool print)
 {
-    enum tern_dtype dtype = job->config.train.precision == TERN_PRECISION_BF16 ? TERN_BF16 : TERN_F32;
+    enum tern_dtype dtype =
+        job->config.train.precision == TERN_PRECISION_BF16 ? TERN_BF16 : TERN_F32;
     TERN_RETURN_IF_ERR(tern_model_init(&job->model, &job->config.model, dtype));
     job->has_model = true;
     TERN_RETURN_IF_ERR(
@@ -233,13 +258,14 @@ static tern_status plan_memory(struct tern_job *job, bool print)
     write_bill(job, workspace);
     if (print) {
         char count[TERN_TEXT_BYTES_BYTES];
-        tern_log_line("model %s, %s parameters, %s on %s (%s), %d rank%s x %d thread%s",
-                      job->config.model.preset[0] != '\0' ? job->config.model.preset
-                                                          : tern_family_name((int)job->config.model.family),
-                      tern_text_commas(job->model.params.parameter_count, count),
-                      dtype == TERN_BF16 ? "bf16" : "fp32", job->device->ops->device->name, tern_device_isa(job->device),
-                      job->comm->size, job->comm->size == 1 ? "" : "s", tern_device_threads(job->device),
-                      tern_device_threads(job->device) == 1 ? "" : "s");
+        tern_log_line(
+            "model %s, %s parameters, %s on %s (%s), %d rank%s x %d thread%s",
+            job->config.model.preset[0] != '\0' ? job->config.model.preset
+                                                : tern_family_name((int)job->config.model.family),
+            tern_text_commas(job->model.params.parameter_count, count),
+            dtype == TERN_BF16 ? "bf16" : "fp32", job->device->ops->device->name,
+            tern_device_isa(job->device), job->comm->size, job->comm->size == 1 ? "" : "s",
+            tern_device_threads(job->device), tern_device_threads(job->device) == 1 ? "" : "s");
         tern_bill_print(&job->bill, job->comm->local_size, available);
     }
     return tern_bill_check(&job->bill, job->comm->local_size, available);
@@ -250,8 +276,8 @@ static tern_status take_memory(struct tern_job *job)
     struct tern_pass_options options = pass_options(job);
     TERN_RETURN_IF_ERR(tern_train_state_alloc(&job->state, job->device));
     TERN_RETURN_IF_ERR(tern_pass_create(&job->model, job->device, &options, &job->pass));
-    TERN_RETURN_IF_ERR(
-        tern_stepper_create(&job->config, &job->state, job->device, job->comm_device, job->pass, &job->stepper));
+    TERN_RETURN_IF_ERR(tern_stepper_create(&job->config, &job->state, job->device, job->comm_device,
+                                           job->pass, &job->stepper));
     return tern_saver_create(&job->config, job->run.path, &job->state, &job->saver);
 }
 
@@ -263,7 +289,9 @@ struct found {
     char path[TERN_CKPT_PATH_BYTES];
 };
 
-static tern_status find_checkpoint(struct tern_job *job, enum tern_resume resume, struct found *found)
+static tern_status find_checkpoint(struct tern_job *job,
+                                   enum tern_resume resume,
+                                   struct found *found)
 {
     tern_status status = TERN_OK;
     if (job->comm->rank == 0 && resume != TERN_RESUME_NEVER) {
@@ -283,12 +311,14 @@ static void warn_differences(const struct tern_job *job, const struct tern_curso
         return;
     }
     if (strcmp(cursor->isa, tern_device_isa(job->device)) != 0) {
-        tern_log_warn("the checkpoint was computed with CPU level %s, this machine uses %s: the run goes on, its bits will "
+        tern_log_warn("the checkpoint was computed with CPU level %s, this machine uses %s: the "
+                      "run goes on, its bits will "
                       "differ from one that stayed; TERN_CPU_ISA pins a level",
                       cursor->isa, tern_device_isa(job->device));
     }
     if (cursor->seed != job->config.train.seed) {
-        tern_log_warn("train.seed is %lld, the checkpoint's was %lld: the order of the data changes from here on",
+        tern_log_warn("train.seed is %lld, the checkpoint's was %lld: the order of the data "
+                      "changes from here on",
                       (long long)job->config.train.seed, (long long)cursor->seed);
     }
 }
@@ -318,12 +348,13 @@ static tern_status open_state(struct tern_job *job, const struct tern_train_opti
     found = (struct found){0};
     TERN_RETURN_IF_ERR(find_checkpoint(job, options->resume, &found));
     if (!found.is_found) {
-        return tern_train_state_init(&job->state, (uint64_t)job->config.train.seed, tern_device_threads(job->device));
+        return tern_train_state_init(&job->state, (uint64_t)job->config.train.seed,
+                                     tern_device_threads(job->device));
     }
     TERN_RETURN_IF_ERR(restore(job, &found));
     if (job->comm->rank == 0) {
-        tern_log_info("resuming from %s, step %lld of %lld", job->resumed_from, (long long)job->state.step,
-                      (long long)job->steps);
+        tern_log_info("resuming from %s, step %lld of %lld", job->resumed_from,
+                      (long long)job->state.step, (long long)job->steps);
     }
     return TERN_OK;
 }
@@ -336,8 +367,9 @@ static tern_status start_batches(struct tern_job *job)
     if (job->state.step >= job->steps) {
         return TERN_OK;
     }
-    return tern_prefetch_start(job->train, train->global_batch, job->state.plan.first_lane * lane_size,
-                               job->state.plan.lane_count * lane_size, job->state.step, &job->prefetch);
+    return tern_prefetch_start(
+        job->train, train->global_batch, job->state.plan.first_lane * lane_size,
+        job->state.plan.lane_count * lane_size, job->state.step, &job->prefetch);
 }
 
 tern_status tern_job_progress(const struct tern_job *job, struct tern_text *out)
@@ -356,8 +388,8 @@ tern_status tern_job_progress(const struct tern_job *job, struct tern_text *out)
 tern_status tern_job_open(struct tern_job *job, const struct tern_train_options *options)
 {
     tern_text_init(&job->config_yaml);
-    tern_status config = tern_train_config_read(options->config_path, options->overrides, options->override_count,
-                                                &job->config);
+    tern_status config = tern_train_config_read(options->config_path, options->overrides,
+                                                options->override_count, &job->config);
     job->has_config = true;
     char problems[TERN_DETAIL_BYTES];
     snprintf(problems, sizeof problems, "%s", tern_detail());

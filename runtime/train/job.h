@@ -34,7 +34,8 @@ struct tern_job {
 };
 
 /* Everything up to the first step; with options->dry_run only up to the bill. On failure close is still due. */
-TERN_MUST_CHECK tern_status tern_job_open(struct tern_job *job, const struct tern_train_options *options);
+TERN_MUST_CHECK tern_status tern_job_open(struct tern_job *job,
+                                          const struct tern_train_options *options);
 void tern_job_close(struct tern_job *job);
 /* The JSON that goes with a checkpoint of the state as it is. */
 TERN_MUST_CHECK tern_status tern_job_progress(const struct tern_job *job, struct tern_text *out);

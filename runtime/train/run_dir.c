@@ -15,7 +15,8 @@ tern_status tern_run_dir_open(struct tern_run_dir *run, const char *path, int ra
 {
     *run = (struct tern_run_dir){.ranks = ranks};
     if (strlen(path) >= sizeof run->path - 256) {
-        return tern_fail(TERN_ERR_USAGE, "--run-dir: longer than %zu bytes", sizeof run->path - 256);
+        return tern_fail(TERN_ERR_USAGE, "--run-dir: longer than %zu bytes",
+                         sizeof run->path - 256);
     }
     strcpy(run->path, path);
     char name[TERN_PATH_BYTES];
@@ -31,7 +32,8 @@ tern_status tern_run_dir_open(struct tern_run_dir *run, const char *path, int ra
     gmtime_r(&now.tv_sec, &utc);
     char seconds[24];
     strftime(seconds, sizeof seconds, "%Y%m%dT%H%M%S", &utc);
-    snprintf(run->launch_id, sizeof run->launch_id, "%s.%03ldZ-%d", seconds, now.tv_nsec / 1000000, (int)getpid());
+    snprintf(run->launch_id, sizeof run->launch_id, "%s.%03ldZ-%d", seconds, now.tv_nsec / 1000000,
+             (int)getpid());
     return TERN_OK;
 }
 
@@ -58,11 +60,15 @@ static tern_status append_escaped(struct tern_text *out, const char *text)
     return TERN_OK;
 }
 
-tern_status tern_run_dir_record(const struct tern_run_dir *run, const char *state, int64_t step, const char *reason)
+tern_status tern_run_dir_record(const struct tern_run_dir *run,
+                                const char *state,
+                                int64_t step,
+                                const char *reason)
 {
     switch (tern_fault_pass(TERN_FAULT_LAUNCH_RECORD)) {
     case TERN_FAULT_ENOSPC:
-        return tern_fail_errno(TERN_ERR_IO, ENOSPC, "%s/launches/%s.json", run->path, run->launch_id);
+        return tern_fail_errno(TERN_ERR_IO, ENOSPC, "%s/launches/%s.json", run->path,
+                               run->launch_id);
     case TERN_FAULT_EIO:
         return tern_fail_errno(TERN_ERR_IO, EIO, "%s/launches/%s.json", run->path, run->launch_id);
     default:
@@ -74,12 +80,16 @@ tern_status tern_run_dir_record(const struct tern_run_dir *run, const char *stat
     tern_text_init(&json);
     snprintf(path, sizeof path, "%s/launches/%s.json", run->path, run->launch_id);
     tern_status status;
-    TERN_GOTO_IF_ERR(status,
-                     tern_text_printf(&json, "{\"id\":\"%s\",\"state\":\"%s\",\"step\":%lld,\"ranks\":%d,\"reason\":\"",
-                                      run->launch_id, state, (long long)step, run->ranks),
-                     out);
+    TERN_GOTO_IF_ERR(
+        status,
+        tern_text_printf(&json,
+                         "{\"id\":\"%s\",\"state\":\"%s\",\"step\":%lld,\"ranks\":%d,\"reason\":\"",
+                         run->launch_id, state, (long long)step, run->ranks),
+        out);
     TERN_GOTO_IF_ERR(status, append_escaped(&json, reason), out);
-    TERN_GOTO_IF_ERR(status, tern_text_printf(&json, "\",\"time\":\"%s\"}\n", tern_clock_rfc3339(time_text)), out);
+    TERN_GOTO_IF_ERR(
+        status, tern_text_printf(&json, "\",\"time\":\"%s\"}\n", tern_clock_rfc3339(time_text)),
+        out);
     status = tern_file_replace(path, json.data, json.length);
 out:
     tern_text_fini(&json);

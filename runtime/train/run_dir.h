@@ -12,7 +12,9 @@
 #include "io/file.h"
 #include "runtime/base/status.h"
 
-enum { TERN_LAUNCH_ID_BYTES = 48 };
+enum {
+    TERN_LAUNCH_ID_BYTES = 48
+};
 
 struct tern_run_dir {
     char path[TERN_PATH_BYTES];
@@ -23,10 +25,14 @@ struct tern_run_dir {
 };
 
 /* Rank 0: makes the directory, takes the lock, invents a launch id. TERN_ERR_BUSY names who holds it. */
-TERN_MUST_CHECK tern_status tern_run_dir_open(struct tern_run_dir *run, const char *path, int ranks);
+TERN_MUST_CHECK tern_status tern_run_dir_open(struct tern_run_dir *run,
+                                              const char *path,
+                                              int ranks);
 void tern_run_dir_close(struct tern_run_dir *run);
 /* Durable before it returns. state: see above. Any rank may write it (the last word counts). */
-TERN_MUST_CHECK tern_status tern_run_dir_record(const struct tern_run_dir *run, const char *state, int64_t step,
+TERN_MUST_CHECK tern_status tern_run_dir_record(const struct tern_run_dir *run,
+                                                const char *state,
+                                                int64_t step,
                                                 const char *reason);
 
 #endif

@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STATE_JSON_BYTES = 64 << 10 };
+enum {
+    STATE_JSON_BYTES = 64 << 10
+};
 
 enum phase {
     IDLE,
@@ -101,8 +103,10 @@ static void *saver_run(void *arg)
     return NULL;
 }
 
-tern_status tern_saver_create(const struct tern_train_config *config, const char *run_dir,
-                              struct tern_train_state *state, struct tern_saver **out)
+tern_status tern_saver_create(const struct tern_train_config *config,
+                              const char *run_dir,
+                              struct tern_train_state *state,
+                              struct tern_saver **out)
 {
     struct tern_saver *saver = tern_alloc_zero("save", 1, sizeof *saver);
     if (saver == NULL) {
@@ -120,11 +124,14 @@ tern_status tern_saver_create(const struct tern_train_config *config, const char
     saver->files = tern_alloc_zero("save", (size_t)state->comm->size, sizeof *saver->files);
     saver->state_json = tern_alloc("save", STATE_JSON_BYTES);
     tern_status status = TERN_OK;
-    if (saver->staging == NULL || saver->slabs == NULL || saver->files == NULL || saver->state_json == NULL) {
-        status = tern_fail(TERN_ERR_MEMORY, "cannot allocate %zu bytes to stage checkpoints", staging_bytes);
+    if (saver->staging == NULL || saver->slabs == NULL || saver->files == NULL ||
+        saver->state_json == NULL) {
+        status = tern_fail(TERN_ERR_MEMORY, "cannot allocate %zu bytes to stage checkpoints",
+                           staging_bytes);
         goto fail;
     }
-    memset(saver->staging, 0, staging_bytes); /* touched now, so that the first save does not fault pages in */
+    memset(saver->staging, 0,
+           staging_bytes); /* touched now, so that the first save does not fault pages in */
     tern_train_state_slabs(state, saver->staging, saver->slabs);
     if (pthread_create(&saver->thread, NULL, saver_run, saver) != 0) {
         status = tern_fail(TERN_ERR_MEMORY, "cannot start the checkpoint thread");
@@ -189,7 +196,8 @@ bool tern_saver_should_begin(const struct tern_saver *saver, const struct tern_s
 tern_status tern_saver_begin(struct tern_saver *saver, const char *state_json)
 {
     if (strlen(state_json) >= STATE_JSON_BYTES) {
-        return tern_fail(TERN_ERR_STATE, "the state text of a checkpoint is longer than %d bytes", STATE_JSON_BYTES);
+        return tern_fail(TERN_ERR_STATE, "the state text of a checkpoint is longer than %d bytes",
+                         STATE_JSON_BYTES);
     }
     tern_fault_pass(TERN_FAULT_SNAPSHOT);
     saver->started = tern_clock_seconds();
@@ -215,7 +223,6 @@ void tern_saver_speak(struct tern_saver *saver, struct tern_step_word *mine)
     memcpy(mine->note, saver->reason, sizeof mine->note);
 }
 
-
 void tern_saver_listen(struct tern_saver *saver, const struct tern_step_word *words)
 {
     int ranks = saver->state->comm->size;
@@ -224,7 +231,8 @@ void tern_saver_listen(struct tern_saver *saver, const struct tern_step_word *wo
             saver->files[rank] = words[rank].file;
         } else if (words[rank].saved == 2 && words[rank].save_step == saver->step) {
             snprintf(saver->files[rank].name, sizeof saver->files[rank].name, "!");
-            snprintf(saver->reason, sizeof saver->reason, "rank %d: %.200s", rank, words[rank].note);
+            snprintf(saver->reason, sizeof saver->reason, "rank %d: %.200s", rank,
+                     words[rank].note);
         }
     }
     if (!saver->is_told || phase_of(saver) != WRITTEN) {

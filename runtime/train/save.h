@@ -13,18 +13,20 @@
 struct tern_saver;
 
 struct tern_saver_event {
-    int64_t step;    /* of the checkpoint */
-    bool is_done;    /* committed; else failed */
-    double seconds;  /* from the snapshot to the commit */
-    int64_t bytes;   /* all shards */
+    int64_t step;   /* of the checkpoint */
+    bool is_done;   /* committed; else failed */
+    double seconds; /* from the snapshot to the commit */
+    int64_t bytes;  /* all shards */
     int64_t raw_bytes;
     char reason[TERN_STEP_NOTE_BYTES]; /* why it failed */
 };
 
 int64_t tern_saver_bytes(const struct tern_train_state *state);
 /* Takes and touches the staging memory, starts the thread. Owned: destroy, which waits for a write under way. */
-TERN_MUST_CHECK tern_status tern_saver_create(const struct tern_train_config *config, const char *run_dir,
-                                              struct tern_train_state *state, struct tern_saver **out);
+TERN_MUST_CHECK tern_status tern_saver_create(const struct tern_train_config *config,
+                                              const char *run_dir,
+                                              struct tern_train_state *state,
+                                              struct tern_saver **out);
 void tern_saver_destroy(struct tern_saver *saver);
 /* The words of all ranks say that a checkpoint is due and that nobody is busy with an earlier one. */
 bool tern_saver_should_begin(const struct tern_saver *saver, const struct tern_step_word *words);

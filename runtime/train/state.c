@@ -33,22 +33,27 @@ static tern_status plan_bucket(struct tern_train_state *state, int bucket, int64
         .at = state->shard_size,
         .first_block = first,
     };
-    while (shard->first_block < first + count && params->block_starts[shard->first_block] < shard->own_begin) {
+    while (shard->first_block < first + count &&
+           params->block_starts[shard->first_block] < shard->own_begin) {
         shard->first_block++;
     }
     shard->end_block = shard->first_block;
-    while (shard->end_block < first + count && params->block_starts[shard->end_block] < shard->own_end) {
+    while (shard->end_block < first + count &&
+           params->block_starts[shard->end_block] < shard->own_end) {
         shard->end_block++;
     }
     state->shard_size += own->end - own->begin;
     state->block_count += shard->end_block - shard->first_block;
     int64_t scratch = tern_lane_scratch_floats(&state->plan, ranges);
-    state->reduce_scratch_floats = scratch > state->reduce_scratch_floats ? scratch : state->reduce_scratch_floats;
+    state->reduce_scratch_floats =
+        scratch > state->reduce_scratch_floats ? scratch : state->reduce_scratch_floats;
     return TERN_OK;
 }
 
-tern_status tern_train_state_plan(struct tern_train_state *state, const struct tern_model *model,
-                                  struct tern_comm *comm, int lanes)
+tern_status tern_train_state_plan(struct tern_train_state *state,
+                                  const struct tern_model *model,
+                                  struct tern_comm *comm,
+                                  int lanes)
 {
     *state = (struct tern_train_state){.model = model, .comm = comm};
     TERN_RETURN_IF_ERR(tern_lane_plan_make(lanes, comm->size, comm->rank, &state->plan));
@@ -86,7 +91,10 @@ struct tern_state_bytes tern_train_state_bytes(const struct tern_train_state *st
     };
 }
 
-static tern_status take(struct tern_train_state *state, const char *tag, int64_t bytes, bool clear,
+static tern_status take(struct tern_train_state *state,
+                        const char *tag,
+                        int64_t bytes,
+                        bool clear,
                         struct tern_dptr *out)
 {
     const struct tern_device_table *table = state->device->ops->device;
@@ -106,8 +114,8 @@ tern_status tern_train_state_alloc(struct tern_train_state *state, struct tern_d
     TERN_RETURN_IF_ERR(take(state, "moments", bytes.moments / 2, true, &state->exp_avg_sq));
     for (int i = 0; i < state->plan.buffers; i++) {
         /* padding between buckets is never written by the passes: it must be zero */
-        TERN_RETURN_IF_ERR(
-            take(state, "gradients", bytes.gradients / state->plan.buffers, true, &state->grads[i]));
+        TERN_RETURN_IF_ERR(take(state, "gradients", bytes.gradients / state->plan.buffers, true,
+                                &state->grads[i]));
     }
     return take(state, "reduction", bytes.reduce, false, &state->reduce_scratch);
 }
@@ -134,8 +142,9 @@ void tern_train_state_fini(struct tern_train_state *state)
 struct tern_dptr tern_train_state_master(const struct tern_train_state *state, int bucket)
 {
     const struct tern_bucket_shard *shard = &state->buckets[bucket];
-    return state->model->dtype == TERN_F32 ? tern_dptr_at(state->weights, shard->own_begin, TERN_F32)
-                                           : tern_dptr_at(state->master, shard->at, TERN_F32);
+    return state->model->dtype == TERN_F32
+               ? tern_dptr_at(state->weights, shard->own_begin, TERN_F32)
+               : tern_dptr_at(state->master, shard->at, TERN_F32);
 }
 
 /* One run of elements that this rank owns of one tensor. */
@@ -153,9 +162,11 @@ static bool next_piece(const struct tern_train_state *state, int *index, struct 
         const struct tern_param *param = &params->items[(*index)++];
         const struct tern_bucket_shard *shard = &state->buckets[param->bucket];
         int64_t begin = param->offset > shard->own_begin ? param->offset : shard->own_begin;
-        int64_t end = param->offset + param->size < shard->own_end ? param->offset + param->size : shard->own_end;
+        int64_t end = param->offset + param->size < shard->own_end ? param->offset + param->size
+                                                                   : shard->own_end;
         if (begin < end) {
-            *piece = (struct piece){.param = param, .bucket = param->bucket, .begin = begin, .end = end};
+            *piece =
+                (struct piece){.param = param, .bucket = param->bucket, .begin = begin, .end = end};
             return true;
         }
     }
@@ -163,7 +174,8 @@ static bool next_piece(const struct tern_train_state *state, int *index, struct 
 }
 
 /* Address of a piece's first element in the masters, and its index in the shard arrays. */
-static struct tern_dptr piece_master(const struct tern_train_state *state, const struct piece *piece)
+static struct tern_dptr piece_master(const struct tern_train_state *state,
+                                     const struct piece *piece)
 {
     int64_t skip = piece->begin - state->buckets[piece->bucket].own_begin;
     return tern_dptr_at(tern_train_state_master(state, piece->bucket), skip, TERN_F32);
@@ -177,7 +189,10 @@ static int64_t piece_shard_index(const struct tern_train_state *state, const str
 
 /* ---- initial values ---- */
 
-enum { INIT_CHUNK = 1 << 16, INIT_THREADS_MAX = 64 };
+enum {
+    INIT_CHUNK = 1 << 16,
+    INIT_THREADS_MAX = 64
+};
 
 struct init_worker {
     struct tern_train_state *state;
@@ -222,9 +237,13 @@ tern_status tern_train_state_init(struct tern_train_state *state, uint64_t seed,
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate %d chunks for initial weights", count);
     }
     for (int i = 0; i < count; i++) {
-        workers[i] = (struct init_worker){
-            .state = state, .seed = seed, .number = i, .count = count, .chunk = chunks + (size_t)i * INIT_CHUNK};
-        workers[i].is_started = i > 0 && pthread_create(&workers[i].thread, NULL, init_run, &workers[i]) == 0;
+        workers[i] = (struct init_worker){.state = state,
+                                          .seed = seed,
+                                          .number = i,
+                                          .count = count,
+                                          .chunk = chunks + (size_t)i * INIT_CHUNK};
+        workers[i].is_started =
+            i > 0 && pthread_create(&workers[i].thread, NULL, init_run, &workers[i]) == 0;
     }
     for (int i = 0; i < count; i++) {
         if (!workers[i].is_started) {
@@ -261,7 +280,8 @@ tern_status tern_train_state_share(struct tern_train_state *state, int bucket)
     int64_t width = (int64_t)tern_dtype_bytes(state->model->dtype);
     const struct tern_range *ranges = state->buckets[bucket].ranges;
     for (int rank = 0; rank < state->comm->size; rank++) {
-        gather->ranges[rank] = (struct tern_range){ranges[rank].begin * width, ranges[rank].end * width};
+        gather->ranges[rank] =
+            (struct tern_range){ranges[rank].begin * width, ranges[rank].end * width};
     }
     gather->data = tern_dptr_at(state->weights, bucket_start(state, bucket), state->model->dtype);
     return tern_comm_submit(state->comm, gather_run, gather, &gather->ticket);
@@ -313,7 +333,9 @@ int64_t tern_train_state_slab_count(const struct tern_train_state *state)
     return 3 * count;
 }
 
-void tern_train_state_slabs(const struct tern_train_state *state, const float *base, struct tern_ckpt_slab *slabs)
+void tern_train_state_slabs(const struct tern_train_state *state,
+                            const float *base,
+                            struct tern_ckpt_slab *slabs)
 {
     int64_t used = 0;
     for (int group = 0; group < 3; group++) {
@@ -338,7 +360,10 @@ void tern_train_state_slabs(const struct tern_train_state *state, const float *b
 }
 
 /* Host memory on this backend: one parallel copy; elsewhere a download. */
-static tern_status copy_out(const struct tern_train_state *state, float *dst, struct tern_dptr src, int64_t n)
+static tern_status copy_out(const struct tern_train_state *state,
+                            float *dst,
+                            struct tern_dptr src,
+                            int64_t n)
 {
     const struct tern_device_table *table = state->device->ops->device;
     if (n == 0) {
@@ -363,22 +388,27 @@ tern_status tern_train_state_snapshot(const struct tern_train_state *state, floa
     } else {
         for (int bucket = 0; bucket < state->model->params.bucket_count; bucket++) {
             const struct tern_bucket_shard *shard = &state->buckets[bucket];
-            TERN_RETURN_IF_ERR(copy_out(state, base + shard->at, tern_train_state_master(state, bucket),
+            TERN_RETURN_IF_ERR(copy_out(state, base + shard->at,
+                                        tern_train_state_master(state, bucket),
                                         shard->own_end - shard->own_begin));
         }
     }
-    TERN_RETURN_IF_ERR(copy_out(state, base + state->shard_size, state->exp_avg, state->shard_size));
+    TERN_RETURN_IF_ERR(
+        copy_out(state, base + state->shard_size, state->exp_avg, state->shard_size));
     return copy_out(state, base + 2 * state->shard_size, state->exp_avg_sq, state->shard_size);
 }
 
-static tern_status load_piece(struct tern_train_state *state, struct tern_ckpt_reader *reader, const struct piece *piece,
+static tern_status load_piece(struct tern_train_state *state,
+                              struct tern_ckpt_reader *reader,
+                              const struct piece *piece,
                               float *rows)
 {
     const struct tern_device_table *table = state->device->ops->device;
     const struct tern_param *param = piece->param;
     int64_t index = piece_shard_index(state, piece);
     size_t bytes = (size_t)(piece->end - piece->begin) * sizeof *rows;
-    struct tern_dptr targets[3] = {piece_master(state, piece), tern_dptr_at(state->exp_avg, index, TERN_F32),
+    struct tern_dptr targets[3] = {piece_master(state, piece),
+                                   tern_dptr_at(state->exp_avg, index, TERN_F32),
                                    tern_dptr_at(state->exp_avg_sq, index, TERN_F32)};
     for (int group = 0; group < 3; group++) {
         TERN_RETURN_IF_ERR(tern_ckpt_read(reader, g_groups[group], param->name,
@@ -390,7 +420,8 @@ static tern_status load_piece(struct tern_train_state *state, struct tern_ckpt_r
 }
 
 /* The checkpoint's tensors must be this model's: same names, same shapes, same count. */
-static tern_status check_tensors(const struct tern_train_state *state, const struct tern_ckpt_reader *reader)
+static tern_status check_tensors(const struct tern_train_state *state,
+                                 const struct tern_ckpt_reader *reader)
 {
     const struct tern_params *params = &state->model->params;
     int64_t found = 0;
@@ -407,18 +438,22 @@ static tern_status check_tensors(const struct tern_train_state *state, const str
             match = strcmp(params->items[i].name, name) == 0 ? &params->items[i] : NULL;
         }
         if (match == NULL) {
-            return tern_fail(TERN_ERR_CONFIG, "the checkpoint has a tensor %s, the configured model has none", name);
-        }
-        if (rank != match->rank || shape[0] != match->shape[0] || (rank == 2 && shape[1] != match->shape[1])) {
             return tern_fail(TERN_ERR_CONFIG,
-                             "tensor %s: the checkpoint has shape (%lld, %lld), the configured model (%lld, %lld)",
+                             "the checkpoint has a tensor %s, the configured model has none", name);
+        }
+        if (rank != match->rank || shape[0] != match->shape[0] ||
+            (rank == 2 && shape[1] != match->shape[1])) {
+            return tern_fail(TERN_ERR_CONFIG,
+                             "tensor %s: the checkpoint has shape (%lld, %lld), the configured "
+                             "model (%lld, %lld)",
                              name, (long long)shape[0], (long long)(rank == 2 ? shape[1] : 1),
                              (long long)match->shape[0], (long long)match->shape[1]);
         }
     }
     if (found != params->count) {
-        return tern_fail(TERN_ERR_CONFIG, "the checkpoint has %lld tensors, the configured model %d", (long long)found,
-                         params->count);
+        return tern_fail(TERN_ERR_CONFIG,
+                         "the checkpoint has %lld tensors, the configured model %d",
+                         (long long)found, params->count);
     }
     return TERN_OK;
 }
@@ -433,7 +468,8 @@ tern_status tern_train_state_load(struct tern_train_state *state, struct tern_ck
     }
     float *rows = tern_alloc("load", (size_t)largest * sizeof *rows);
     if (rows == NULL) {
-        return tern_fail(TERN_ERR_MEMORY, "cannot allocate %lld values to read a checkpoint", (long long)largest);
+        return tern_fail(TERN_ERR_MEMORY, "cannot allocate %lld values to read a checkpoint",
+                         (long long)largest);
     }
     tern_status status = TERN_OK;
     for (int index = 0; status == TERN_OK && next_piece(state, &index, &piece);) {

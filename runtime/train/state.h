@@ -33,11 +33,12 @@ struct tern_train_state {
     struct tern_bucket_shard *buckets;
     struct tern_range *ranges; /* (bucket_count, ranks) */
     struct tern_weight_gather *gathers;
-    int64_t shard_size;        /* elements this rank owns */
-    int64_t block_count;       /* blocks this rank owns */
-    struct tern_dptr weights;  /* dtype (flat): what the passes read */
-    struct tern_dptr master;   /* f32 (shard), or null in fp32: the weights themselves are the masters */
-    struct tern_dptr exp_avg, exp_avg_sq; /* f32 (shard) */
+    int64_t shard_size;       /* elements this rank owns */
+    int64_t block_count;      /* blocks this rank owns */
+    struct tern_dptr weights; /* dtype (flat): what the passes read */
+    struct tern_dptr
+        master; /* f32 (shard), or null in fp32: the weights themselves are the masters */
+    struct tern_dptr exp_avg, exp_avg_sq;        /* f32 (shard) */
     struct tern_dptr grads[TERN_LANE_NODES_MAX]; /* f32 (flat), plan.buffers of them */
     struct tern_dptr reduce_scratch;
     int64_t reduce_scratch_floats;
@@ -52,18 +53,24 @@ struct tern_state_bytes {
 };
 
 /* Ownership only: no device memory. Owns its tables: fini. */
-TERN_MUST_CHECK tern_status tern_train_state_plan(struct tern_train_state *state, const struct tern_model *model,
-                                                  struct tern_comm *comm, int lanes);
+TERN_MUST_CHECK tern_status tern_train_state_plan(struct tern_train_state *state,
+                                                  const struct tern_model *model,
+                                                  struct tern_comm *comm,
+                                                  int lanes);
 struct tern_state_bytes tern_train_state_bytes(const struct tern_train_state *state);
-TERN_MUST_CHECK tern_status tern_train_state_alloc(struct tern_train_state *state, struct tern_device *device);
+TERN_MUST_CHECK tern_status tern_train_state_alloc(struct tern_train_state *state,
+                                                   struct tern_device *device);
 void tern_train_state_fini(struct tern_train_state *state);
 
 /* f32 address of the master of element own_begin of a bucket. */
 struct tern_dptr tern_train_state_master(const struct tern_train_state *state, int bucket);
 /* Fresh weights from the seed, zero moments; then all ranks have all weights. threads: helpers on the host. */
-TERN_MUST_CHECK tern_status tern_train_state_init(struct tern_train_state *state, uint64_t seed, int threads);
+TERN_MUST_CHECK tern_status tern_train_state_init(struct tern_train_state *state,
+                                                  uint64_t seed,
+                                                  int threads);
 /* Weights (and masters, moments) from an open checkpoint, whatever rank count wrote it. */
-TERN_MUST_CHECK tern_status tern_train_state_load(struct tern_train_state *state, struct tern_ckpt_reader *reader);
+TERN_MUST_CHECK tern_status tern_train_state_load(struct tern_train_state *state,
+                                                  struct tern_ckpt_reader *reader);
 /* Starts giving this rank's part of a bucket's weights to all; wait_shared returns when all buckets are whole. */
 TERN_MUST_CHECK tern_status tern_train_state_share(struct tern_train_state *state, int bucket);
 TERN_MUST_CHECK tern_status tern_train_state_wait_shared(struct tern_train_state *state);
@@ -73,8 +80,11 @@ TERN_MUST_CHECK tern_status tern_train_state_publish(struct tern_train_state *st
 /* The slabs of a checkpoint: own rows of each tensor, three groups, data at base (host copy of master, exp_avg,
  * exp_avg_sq, each shard_size floats, in this order). slabs has room for tern_train_state_slab_count(). */
 int64_t tern_train_state_slab_count(const struct tern_train_state *state);
-void tern_train_state_slabs(const struct tern_train_state *state, const float *base, struct tern_ckpt_slab *slabs);
+void tern_train_state_slabs(const struct tern_train_state *state,
+                            const float *base,
+                            struct tern_ckpt_slab *slabs);
 /* Copies the own shard (master, exp_avg, exp_avg_sq) to host memory, 3 * shard_size floats. */
-TERN_MUST_CHECK tern_status tern_train_state_snapshot(const struct tern_train_state *state, float *base);
+TERN_MUST_CHECK tern_status tern_train_state_snapshot(const struct tern_train_state *state,
+                                                      float *base);
 
 #endif

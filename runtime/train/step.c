@@ -20,21 +20,22 @@ struct tern_stepper {
     struct tern_dptr ids, targets; /* i32 (micro_batch, T) */
     struct tern_dptr nll;          /* f32 (micro_batch, T) */
     float *nll_host;
-    struct tern_dptr block_starts; /* i64 (own blocks + 1) a bucket, one after another */
-    struct tern_dptr block_sums;   /* f64 (own blocks) */
-    double *sums_mine;             /* (own blocks) */
-    double *sums_all;              /* (block_count): every block of the flat gradient, in order */
-    double *sums_packed;           /* (block_count): in rank order, as they travel */
+    struct tern_dptr block_starts;  /* i64 (own blocks + 1) a bucket, one after another */
+    struct tern_dptr block_sums;    /* f64 (own blocks) */
+    double *sums_mine;              /* (own blocks) */
+    double *sums_all;               /* (block_count): every block of the flat gradient, in order */
+    double *sums_packed;            /* (block_count): in rank order, as they travel */
     struct tern_range *sums_ranges; /* bytes of each rank in sums_packed */
     struct tern_lane_reduce *reduces;
     uint64_t *tickets;
     struct tern_step_word *words;
     /* the lane under way */
-    int lane;        /* index among own lanes */
-    int depth;       /* gradient buffers that hold nodes before this lane */
+    int lane;  /* index among own lanes */
+    int depth; /* gradient buffers that hold nodes before this lane */
 };
 
-int64_t tern_stepper_bytes(const struct tern_train_config *config, const struct tern_train_state *state)
+int64_t tern_stepper_bytes(const struct tern_train_config *config,
+                           const struct tern_train_state *state)
 {
     int64_t n = config->train.micro_batch * config->train.sequence_length;
     int64_t blocks = state->model->params.block_count;
@@ -47,8 +48,10 @@ int64_t tern_stepper_bytes(const struct tern_train_config *config, const struct 
 static tern_status lane_add(void *context, struct tern_dptr dst, struct tern_dptr src, int64_t n)
 {
     struct tern_device *device = context;
-    return n == 0 ? TERN_OK
-                  : tern_op_add(device, &(struct tern_add_args){.a = dst, .b = src, .y = dst, .n = n, .dtype = TERN_F32});
+    return n == 0
+               ? TERN_OK
+               : tern_op_add(device, &(struct tern_add_args){
+                                         .a = dst, .b = src, .y = dst, .n = n, .dtype = TERN_F32});
 }
 
 /* Own blocks of all buckets, and where each rank's block sums lie when packed in rank order. */
@@ -71,7 +74,8 @@ static tern_status plan_norm(struct tern_stepper *s)
     }
     TERN_CHECK(used == entries);
     const struct tern_device_table *table = s->device->ops->device;
-    tern_status status = table->upload(s->device, s->block_starts, starts, (size_t)entries * sizeof *starts);
+    tern_status status =
+        table->upload(s->device, s->block_starts, starts, (size_t)entries * sizeof *starts);
     tern_free(starts);
     int64_t at = 0;
     for (int rank = 0; rank < s->state->comm->size; rank++) {
@@ -111,15 +115,19 @@ static tern_status take_memory(struct tern_stepper *s)
     s->reduces = tern_alloc_zero("reduce", buckets, sizeof *s->reduces);
     s->tickets = tern_alloc_zero("reduce", buckets, sizeof *s->tickets);
     s->words = tern_alloc_zero("step", ranks, sizeof *s->words);
-    if (s->nll_host == NULL || s->sums_mine == NULL || s->sums_all == NULL || s->sums_packed == NULL ||
-        s->sums_ranges == NULL || s->reduces == NULL || s->tickets == NULL || s->words == NULL) {
+    if (s->nll_host == NULL || s->sums_mine == NULL || s->sums_all == NULL ||
+        s->sums_packed == NULL || s->sums_ranges == NULL || s->reduces == NULL ||
+        s->tickets == NULL || s->words == NULL) {
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate the buffers of a training step");
     }
     return TERN_OK;
 }
 
-tern_status tern_stepper_create(const struct tern_train_config *config, struct tern_train_state *state,
-                                struct tern_device *device, struct tern_device *comm_device, struct tern_pass *pass,
+tern_status tern_stepper_create(const struct tern_train_config *config,
+                                struct tern_train_state *state,
+                                struct tern_device *device,
+                                struct tern_device *comm_device,
+                                struct tern_pass *pass,
                                 struct tern_stepper **out)
 {
     struct tern_stepper *s = tern_alloc_zero("step", 1, sizeof *s);
@@ -144,7 +152,8 @@ tern_status tern_stepper_create(const struct tern_train_config *config, struct t
             .add_context = comm_device,
         };
         for (int i = 0; i < state->plan.node_count; i++) {
-            reduce->nodes[i] = tern_dptr_at(state->grads[i], state->model->params.bucket_starts[b], TERN_F32);
+            reduce->nodes[i] =
+                tern_dptr_at(state->grads[i], state->model->params.bucket_starts[b], TERN_F32);
         }
     }
     *out = s;
@@ -183,7 +192,7 @@ static tern_status bucket_ready(void *context, int bucket)
     const struct tern_params *params = &state->model->params;
     int64_t start = params->bucket_starts[bucket];
     int64_t size = params->bucket_starts[bucket + 1] - start;
-    int merges = tern_lane_fold_count(&state->plan, s->lane);
+    int merges = tern_lane_fold_count(&state->plan, state->plan.first_lane + s->lane);
     for (int top = s->depth; merges > 0; merges--, top--) {
         struct tern_dptr left = tern_dptr_at(state->grads[top - 1], start, TERN_F32);
         struct tern_dptr right = tern_dptr_at(state->grads[top], start, TERN_F32);
@@ -194,19 +203,24 @@ static tern_status bucket_ready(void *context, int bucket)
     }
     if (tern_fault_pass(TERN_FAULT_GRADIENT) == TERN_FAULT_NAN) {
         float nan_value = NAN;
-        TERN_RETURN_IF_ERR(s->device->ops->device->upload(s->device, s->reduces[bucket].nodes[0], &nan_value, 4));
+        TERN_RETURN_IF_ERR(
+            s->device->ops->device->upload(s->device, s->reduces[bucket].nodes[0], &nan_value, 4));
     }
     if (state->comm->size == 1) {
         return TERN_OK;
     }
-    return tern_comm_submit(state->comm, tern_lane_reduce_job, &s->reduces[bucket], &s->tickets[bucket]);
+    return tern_comm_submit(state->comm, tern_lane_reduce_job, &s->reduces[bucket],
+                            &s->tickets[bucket]);
 }
 
-static tern_status add_loss(struct tern_stepper *s, const int32_t *targets, double *loss, int64_t *tokens)
+static tern_status add_loss(struct tern_stepper *s,
+                            const int32_t *targets,
+                            double *loss,
+                            int64_t *tokens)
 {
     int64_t n = s->config->train.micro_batch * s->config->train.sequence_length;
-    TERN_RETURN_IF_ERR(
-        s->device->ops->device->download(s->device, s->nll_host, s->nll, (size_t)n * sizeof *s->nll_host));
+    TERN_RETURN_IF_ERR(s->device->ops->device->download(s->device, s->nll_host, s->nll,
+                                                        (size_t)n * sizeof *s->nll_host));
     for (int64_t i = 0; i < n; i++) {
         if (targets[i] >= 0) {
             *loss += s->nll_host[i];
@@ -216,16 +230,21 @@ static tern_status add_loss(struct tern_stepper *s, const int32_t *targets, doub
     return TERN_OK;
 }
 
-static tern_status upload_batch(struct tern_stepper *s, const int32_t *inputs, const int32_t *targets)
+static tern_status upload_batch(struct tern_stepper *s,
+                                const int32_t *inputs,
+                                const int32_t *targets)
 {
     const struct tern_device_table *table = s->device->ops->device;
-    size_t bytes = (size_t)(s->config->train.micro_batch * s->config->train.sequence_length) * sizeof *inputs;
+    size_t bytes =
+        (size_t)(s->config->train.micro_batch * s->config->train.sequence_length) * sizeof *inputs;
     TERN_RETURN_IF_ERR(table->upload(s->device, s->ids, inputs, bytes));
     return table->upload(s->device, s->targets, targets, bytes);
 }
 
 /* Micro-batches of one lane, in order, into the gradient buffer above the stack. */
-static tern_status run_lane(struct tern_stepper *s, const int32_t *inputs, const int32_t *targets,
+static tern_status run_lane(struct tern_stepper *s,
+                            const int32_t *inputs,
+                            const int32_t *targets,
                             struct tern_step_word *mine)
 {
     const struct tern_config_train *train = &s->config->train;
@@ -234,16 +253,18 @@ static tern_status run_lane(struct tern_stepper *s, const int32_t *inputs, const
     struct tern_dptr grads = s->state->grads[s->depth];
     for (int64_t m = 0; m < count; m++) {
         TERN_RETURN_IF_ERR(upload_batch(s, inputs + m * micro, targets + m * micro));
-        TERN_RETURN_IF_ERR(tern_pass_train(s->pass, s->state->weights, grads, s->ids, s->targets, s->nll, m > 0,
-                                           m + 1 == count ? bucket_ready : NULL, s));
-        TERN_RETURN_IF_ERR(
-            add_loss(s, targets + m * micro, &mine->lane_loss[s->lane], &mine->lane_tokens[s->lane]));
+        TERN_RETURN_IF_ERR(tern_pass_train(s->pass, s->state->weights, grads, s->ids, s->targets,
+                                           s->nll, m > 0, m + 1 == count ? bucket_ready : NULL, s));
+        TERN_RETURN_IF_ERR(add_loss(s, targets + m * micro, &mine->lane_loss[s->lane],
+                                    &mine->lane_tokens[s->lane]));
         tern_fault_pass(TERN_FAULT_STEP_BACKWARD);
     }
     return TERN_OK;
 }
 
-static tern_status run_lanes(struct tern_stepper *s, const int32_t *inputs, const int32_t *targets,
+static tern_status run_lanes(struct tern_stepper *s,
+                             const int32_t *inputs,
+                             const int32_t *targets,
                              struct tern_step_word *mine)
 {
     const struct tern_config_train *train = &s->config->train;
@@ -252,8 +273,9 @@ static tern_status run_lanes(struct tern_stepper *s, const int32_t *inputs, cons
     memset(mine->lane_tokens, 0, sizeof mine->lane_tokens);
     s->depth = 0;
     for (s->lane = 0; s->lane < s->state->plan.lane_count; s->lane++) {
-        TERN_RETURN_IF_ERR(run_lane(s, inputs + s->lane * lane_size, targets + s->lane * lane_size, mine));
-        s->depth += 1 - tern_lane_fold_count(&s->state->plan, s->lane);
+        TERN_RETURN_IF_ERR(
+            run_lane(s, inputs + s->lane * lane_size, targets + s->lane * lane_size, mine));
+        s->depth += 1 - tern_lane_fold_count(&s->state->plan, s->state->plan.first_lane + s->lane);
     }
     TERN_CHECK(s->depth == s->state->plan.node_count);
     return TERN_OK;
@@ -271,15 +293,17 @@ static tern_status own_sums(struct tern_stepper *s)
         int64_t blocks = shard->end_block - shard->first_block;
         if (blocks > 0) {
             TERN_RETURN_IF_ERR(tern_op_sumsq(
-                s->device, &(struct tern_sumsq_args){.x = state->grads[0],
-                                                     .starts = tern_dptr_at(s->block_starts, entry, TERN_I64),
-                                                     .sums = tern_dptr_at(s->block_sums, sum, TERN_F64),
-                                                     .blocks = blocks}));
+                s->device,
+                &(struct tern_sumsq_args){.x = state->grads[0],
+                                          .starts = tern_dptr_at(s->block_starts, entry, TERN_I64),
+                                          .sums = tern_dptr_at(s->block_sums, sum, TERN_F64),
+                                          .blocks = blocks}));
         }
         entry += blocks + 1;
         sum += blocks;
     }
-    return s->device->ops->device->download(s->device, s->sums_mine, s->block_sums, (size_t)sum * 8);
+    return s->device->ops->device->download(s->device, s->sums_mine, s->block_sums,
+                                            (size_t)sum * 8);
 }
 
 /* Packed sums in rank order to the order of the flat block. */
@@ -326,7 +350,10 @@ static tern_status total_sum(struct tern_stepper *s, double *total_out, char *cu
 /* ---- update ---- */
 
 /* AdamW on what this rank owns of [begin, end) of the flat block, where decay is one value. */
-static tern_status update_range(struct tern_stepper *s, int bucket, int64_t begin, int64_t end,
+static tern_status update_range(struct tern_stepper *s,
+                                int bucket,
+                                int64_t begin,
+                                int64_t end,
                                 struct tern_adamw_args *args)
 {
     struct tern_train_state *state = s->state;
@@ -360,7 +387,9 @@ static tern_status update_bucket(struct tern_stepper *s, int bucket, struct tern
             continue;
         }
         int64_t end = first->offset;
-        for (; i < params->count && params->items[i].bucket == bucket && params->items[i].decay == first->decay; i++) {
+        for (; i < params->count && params->items[i].bucket == bucket &&
+               params->items[i].decay == first->decay;
+             i++) {
             end = params->items[i].offset + params->items[i].size;
         }
         args->weight_decay = first->decay ? (float)s->config->optimizer.weight_decay : 0;
@@ -412,7 +441,8 @@ static void sum_words(const struct tern_stepper *s, double *loss, int64_t *token
     *tokens = 0;
     const struct tern_lane_plan *plan = &s->state->plan;
     for (int rank = 0; rank < s->state->comm->size; rank++) {
-        int lanes = tern_lane_first(plan->lanes, plan->ranks, rank + 1) - tern_lane_first(plan->lanes, plan->ranks, rank);
+        int lanes = tern_lane_first(plan->lanes, plan->ranks, rank + 1) -
+                    tern_lane_first(plan->lanes, plan->ranks, rank);
         for (int lane = 0; lane < lanes; lane++) {
             *loss += s->words[rank].lane_loss[lane];
             *tokens += s->words[rank].lane_tokens[lane];
@@ -420,8 +450,12 @@ static void sum_words(const struct tern_stepper *s, double *loss, int64_t *token
     }
 }
 
-tern_status tern_stepper_run(struct tern_stepper *s, const int32_t *inputs, const int32_t *targets, double lr,
-                             struct tern_step_word *mine, const struct tern_step_word **words_out,
+tern_status tern_stepper_run(struct tern_stepper *s,
+                             const int32_t *inputs,
+                             const int32_t *targets,
+                             double lr,
+                             struct tern_step_word *mine,
+                             const struct tern_step_word **words_out,
                              struct tern_step_result *result)
 {
     struct tern_train_state *state = s->state;
@@ -454,13 +488,18 @@ tern_status tern_stepper_run(struct tern_stepper *s, const int32_t *inputs, cons
 
 /* ---- evaluation ---- */
 
-static tern_status fill_group(struct tern_stepper *s, const struct tern_tokens *tokens, int64_t first, int64_t sequences,
-                              int32_t *inputs, int32_t *targets)
+static tern_status fill_group(struct tern_stepper *s,
+                              const struct tern_tokens *tokens,
+                              int64_t first,
+                              int64_t sequences,
+                              int32_t *inputs,
+                              int32_t *targets)
 {
     int64_t t = s->config->train.sequence_length;
     for (int64_t i = 0; i < s->config->train.micro_batch; i++) {
         if (first + i < sequences) {
-            TERN_RETURN_IF_ERR(tern_tokens_sample(tokens, first + i, inputs + i * t, targets + i * t));
+            TERN_RETURN_IF_ERR(
+                tern_tokens_sample(tokens, first + i, inputs + i * t, targets + i * t));
             continue;
         }
         for (int64_t j = 0; j < t; j++) { /* nothing left: a row that counts for nothing */
@@ -471,7 +510,9 @@ static tern_status fill_group(struct tern_stepper *s, const struct tern_tokens *
     return TERN_OK;
 }
 
-tern_status tern_stepper_evaluate(struct tern_stepper *s, const struct tern_tokens *tokens, int64_t sequences,
+tern_status tern_stepper_evaluate(struct tern_stepper *s,
+                                  const struct tern_tokens *tokens,
+                                  int64_t sequences,
                                   double *loss_out)
 {
     const struct tern_config_train *train = &s->config->train;
@@ -484,11 +525,13 @@ tern_status tern_stepper_evaluate(struct tern_stepper *s, const struct tern_toke
     };
     int64_t rounds = (groups + comm->size - 1) / comm->size;
     struct group_sum *mine = tern_alloc_zero("evaluation", (size_t)rounds, sizeof *mine);
-    struct group_sum *all = tern_alloc_zero("evaluation", (size_t)(rounds * comm->size), sizeof *all);
+    struct group_sum *all =
+        tern_alloc_zero("evaluation", (size_t)(rounds * comm->size), sizeof *all);
     int32_t *batch = tern_alloc("evaluation", 2 * (size_t)n * sizeof *batch);
     tern_status status = TERN_OK;
     if (mine == NULL || all == NULL || batch == NULL) {
-        status = tern_fail(TERN_ERR_MEMORY, "cannot allocate the sums of %lld evaluation groups", (long long)groups);
+        status = tern_fail(TERN_ERR_MEMORY, "cannot allocate the sums of %lld evaluation groups",
+                           (long long)groups);
         goto out;
     }
     for (int64_t round = 0; round < rounds; round++) {
@@ -496,12 +539,17 @@ tern_status tern_stepper_evaluate(struct tern_stepper *s, const struct tern_toke
         if (group >= groups) {
             continue;
         }
-        TERN_GOTO_IF_ERR(status, fill_group(s, tokens, group * train->micro_batch, sequences, batch, batch + n), out);
+        TERN_GOTO_IF_ERR(
+            status, fill_group(s, tokens, group * train->micro_batch, sequences, batch, batch + n),
+            out);
         TERN_GOTO_IF_ERR(status, upload_batch(s, batch, batch + n), out);
-        TERN_GOTO_IF_ERR(status, tern_pass_eval(s->pass, s->state->weights, s->ids, s->targets, s->nll), out);
-        TERN_GOTO_IF_ERR(status, add_loss(s, batch + n, &mine[round].loss, &mine[round].tokens), out);
+        TERN_GOTO_IF_ERR(
+            status, tern_pass_eval(s->pass, s->state->weights, s->ids, s->targets, s->nll), out);
+        TERN_GOTO_IF_ERR(status, add_loss(s, batch + n, &mine[round].loss, &mine[round].tokens),
+                         out);
     }
-    TERN_GOTO_IF_ERR(status, tern_comm_all_gather(comm, mine, (size_t)rounds * sizeof *mine, all), out);
+    TERN_GOTO_IF_ERR(status, tern_comm_all_gather(comm, mine, (size_t)rounds * sizeof *mine, all),
+                     out);
     struct group_sum total = {0};
     for (int64_t group = 0; group < groups; group++) {
         const struct group_sum *sum = &all[group % comm->size * rounds + group / comm->size];

@@ -6,7 +6,11 @@
 
 #include <stdbool.h>
 
-enum tern_resume { TERN_RESUME_AUTO, TERN_RESUME_NEVER, TERN_RESUME_REQUIRED };
+enum tern_resume {
+    TERN_RESUME_AUTO,
+    TERN_RESUME_NEVER,
+    TERN_RESUME_REQUIRED
+};
 
 struct tern_train_options {
     const char *config_path;
@@ -20,6 +24,7 @@ struct tern_train_options {
 
 /* Runs on every rank. *exit_code: 0 done, 33 reclaimed with a committed checkpoint, 34 a peer was lost, 1, 2. When this
  * rank should not print the error (another does), returns TERN_OK with the exit code set. */
-TERN_MUST_CHECK tern_status tern_train_run(const struct tern_train_options *options, int *exit_code);
+TERN_MUST_CHECK tern_status tern_train_run(const struct tern_train_options *options,
+                                           int *exit_code);
 
 #endif

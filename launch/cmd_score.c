@@ -1,0 +1,137 @@
+/* cmd_score.c - tern score: JSON lines, one a position of the prompt; what parity tests read. */
+#include "io/json.h"
+#include "launch/commands.h"
+#include "launch/options.h"
+#include "runtime/base/mem.h"
+#include "runtime/generate/generate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct scorer {
+    const struct tern_loaded *loaded;
+    const int32_t *ids;
+    int64_t top;
+    double logprob; /* of the token at this position given those before; NaN for the first */
+    int32_t *order; /* (top) */
+    struct tern_text line;
+    int64_t count;
+};
+
+static tern_status add_token(struct scorer *s, int32_t id)
+{
+    size_t bytes = 0;
+    const char *piece = tern_tokenizer_piece(s->loaded->tokenizer, id, &bytes);
+    return tern_json_quote(&s->line, piece != NULL ? piece : "", piece != NULL ? bytes : 0);
+}
+
+/* The `top` most likely ids, best first, by insertion: top is small. */
+static int64_t rank_best(struct scorer *s, const float *logits)
+{
+    int64_t count = 0;
+    for (int64_t id = 0; id < s->loaded->model.config.vocab_size; id++) {
+        int64_t at = count;
+        while (at > 0 && logits[s->order[at - 1]] < logits[id]) {
+            at--;
+        }
+        if (at >= s->top) {
+            continue;
+        }
+        int64_t last = count < s->top ? count++ : s->top - 1;
+        memmove(&s->order[at + 1], &s->order[at], (size_t)(last - at) * sizeof *s->order);
+        s->order[at] = (int32_t)id;
+    }
+    return count;
+}
+
+static tern_status score_row(void *context, int64_t position, const float *logits)
+{
+    struct scorer *s = context;
+    double total = tern_log_sum_exp(logits, s->loaded->model.config.vocab_size);
+    s->line.length = 0;
+    TERN_RETURN_IF_ERR(tern_text_printf(&s->line, "{\"position\":%lld,\"id\":%d,\"token\":",
+                                        (long long)position, s->ids[position]));
+    TERN_RETURN_IF_ERR(add_token(s, s->ids[position]));
+    TERN_RETURN_IF_ERR(isnan(s->logprob)
+                           ? tern_text_printf(&s->line, ",\"logprob\":null,\"top\":[")
+                           : tern_text_printf(&s->line, ",\"logprob\":%.9g,\"top\":[", s->logprob));
+    int64_t best = rank_best(s, logits);
+    for (int64_t i = 0; i < best; i++) {
+        TERN_RETURN_IF_ERR(tern_text_printf(&s->line, "%s[%d,", i > 0 ? "," : "", s->order[i]));
+        TERN_RETURN_IF_ERR(add_token(s, s->order[i]));
+        TERN_RETURN_IF_ERR(tern_text_printf(&s->line, ",%.9g]", logits[s->order[i]] - total));
+    }
+    puts(s->line.length > 0 && tern_text_printf(&s->line, "]}") == TERN_OK ? s->line.data : "");
+    s->logprob = position + 1 < s->count ? logits[s->ids[position + 1]] - total : NAN;
+    return TERN_OK;
+}
+
+static tern_status run(const char *model, const char *prompt, int64_t top)
+{
+    struct tern_loaded loaded;
+    int32_t *ids = NULL;
+    TERN_RETURN_IF_ERR(tern_loaded_open(model, TERN_LOADED_AUTO, &loaded));
+    struct scorer s = {.loaded = &loaded, .top = top, .logprob = NAN};
+    tern_text_init(&s.line);
+    s.order = tern_alloc("score", (size_t)(top + 1) * sizeof *s.order);
+    tern_status status = TERN_OK;
+    if (loaded.tokenizer == NULL || s.order == NULL) {
+        status = tern_fail(TERN_ERR_INPUT, "%s: the run has no tokenizer.json", model);
+        goto out;
+    }
+    TERN_GOTO_IF_ERR(
+        status,
+        tern_tokenizer_encode(loaded.tokenizer, prompt, strlen(prompt), true, &ids, &s.count), out);
+    s.ids = ids;
+    status = tern_score(&loaded, ids, s.count, score_row, &s);
+out:
+    tern_free(ids);
+    tern_free(s.order);
+    tern_text_fini(&s.line);
+    tern_loaded_close(&loaded);
+    return status;
+}
+
+tern_status tern_command_score(int argc, char **argv, int *exit_code)
+{
+    (void)exit_code;
+    const char *prompt = NULL;
+    int64_t top = 5;
+    const struct tern_option options[] = {
+        {.name = "prompt",
+         .kind = TERN_OPTION_STRING,
+         .target = &prompt,
+         .value_name = "TEXT",
+         .help = "the text to score"},
+        {.name = "top",
+         .kind = TERN_OPTION_I64,
+         .target = &top,
+         .value_name = "N",
+         .min = 0,
+         .max = 1000,
+         .help = "how many of the most likely next tokens to list (default: 5)"},
+    };
+    const struct tern_command_spec spec = {
+        .name = "score",
+        .usage = "MODEL --prompt TEXT [--top N]",
+        .summary = "Natural log-probability of each token of a text, and the most likely next "
+                   "ones, as JSON lines.",
+        .example = "tern score runs/a --prompt \"In the beginning\" --top 3",
+        .options = options,
+        .option_count = (int)(sizeof options / sizeof options[0]),
+        .positional_min = 1,
+        .positional_max = 1,
+    };
+    struct tern_positionals positionals;
+    bool is_help;
+    TERN_RETURN_IF_ERR(tern_options_parse(&spec, argc, argv, &positionals, &is_help));
+    if (is_help) {
+        return TERN_OK;
+    }
+    if (prompt == NULL) {
+        return tern_fail(TERN_ERR_USAGE, "tern score: --prompt TEXT is missing");
+    }
+    return run(positionals.items[0], prompt, top);
+}

@@ -1,0 +1,98 @@
+/* cmd_train.c - tern train: a training run from a configuration file. */
+#include "launch/commands.h"
+#include "launch/options.h"
+#include "runtime/train/config.h"
+#include "runtime/train/trainer.h"
+
+#include <stdio.h>
+
+/* --help-config: every key of the configuration file. */
+static tern_status print_config_help(void)
+{
+    struct tern_text text;
+    tern_text_init(&text);
+    tern_status status = tern_config_help(&tern_train_schema, &text);
+    if (status == TERN_OK) {
+        fwrite(text.data, 1, text.length, stdout);
+    }
+    tern_text_fini(&text);
+    return status;
+}
+
+tern_status tern_command_train(int argc, char **argv, int *exit_code)
+{
+    static const char *const resume_words[] = {"auto", "never", "required", NULL};
+    const char *run_dir = "run";
+    struct tern_option_list overrides = {0};
+    int resume = TERN_RESUME_AUTO;
+    bool dry_run = false;
+    bool profile = false;
+    bool help_config = false;
+    const struct tern_option options[] = {
+        {.name = "run-dir",
+         .kind = TERN_OPTION_STRING,
+         .target = &run_dir,
+         .value_name = "DIR",
+         .help = "where checkpoints, logs and launch records go (default: run)"},
+        {.name = "set",
+         .kind = TERN_OPTION_LIST,
+         .target = &overrides,
+         .value_name = "SECTION.KEY=VALUE",
+         .help = "override one key of the configuration; may be repeated"},
+        {.name = "resume",
+         .kind = TERN_OPTION_CHOICE,
+         .target = &resume,
+         .value_name = "WHEN",
+         .choices = resume_words,
+         .help = "auto: from the newest good checkpoint if there is one; never; required (default: "
+                 "auto)"},
+        {.name = "dry-run",
+         .kind = TERN_OPTION_FLAG,
+         .target = &dry_run,
+         .help = "check everything, print the memory bill, and end"},
+        {.name = "profile",
+         .kind = TERN_OPTION_FLAG,
+         .target = &profile,
+         .help = "at the end print where the time went, op by op"},
+        {.name = "help-config",
+         .kind = TERN_OPTION_FLAG,
+         .target = &help_config,
+         .help = "print every configuration key with type, default, range and unit"},
+    };
+    const struct tern_command_spec spec = {
+        .name = "train",
+        .usage = "CONFIG.yaml [options]",
+        .summary = "Train a model; under mpirun or srun on all ranks. Exit codes: 0 done, 33 "
+                   "stopped on request with a "
+                   "checkpoint committed (start again), 34 a peer was lost (start again), 1 "
+                   "failed, 2 bad input.",
+        .example = "mpirun -np 2 tern train run.yaml --run-dir runs/a --set train.steps=500",
+        .options = options,
+        .option_count = (int)(sizeof options / sizeof options[0]),
+        .positional_min = 0,
+        .positional_max = 1,
+    };
+    struct tern_positionals positionals;
+    bool is_help;
+    TERN_RETURN_IF_ERR(tern_options_parse(&spec, argc, argv, &positionals, &is_help));
+    if (is_help) {
+        return TERN_OK;
+    }
+    if (help_config) {
+        return print_config_help();
+    }
+    if (positionals.count == 0) {
+        return tern_fail(
+            TERN_ERR_USAGE,
+            "tern train: no configuration file given, expected CONFIG.yaml (see 'tern train "
+            "--help')");
+    }
+    return tern_train_run(&(struct tern_train_options){.config_path = positionals.items[0],
+                                                       .overrides = overrides.items,
+                                                       .override_count = overrides.count,
+                                                       .run_dir = run_dir,
+                                                       .resume = (enum tern_resume)resume,
+                                                       .dry_run = dry_run,
+                                                       .profile = profile},
+                          exit_code);
+}

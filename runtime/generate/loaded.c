@@ -1,0 +1,175 @@
+/* loaded.c - from a path to weights on a device. */
+#include "runtime/generate/loaded.h"
+
+#include "io/checkpoint.h"
+#include "io/file.h"
+#include "runtime/base/mem.h"
+#include "runtime/base/text.h"
+#include "runtime/train/config.h"
+#include "runtime/train/cursor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The checkpoint folder that a MODEL argument means, and the run directory it belongs to. */
+static tern_status find_checkpoint(const char *model,
+                                   char ckpt[TERN_CKPT_PATH_BYTES],
+                                   char run[TERN_PATH_BYTES])
+{
+    char probe[TERN_PATH_BYTES];
+    int64_t step;
+    if (!tern_file_exists(model)) {
+        return tern_fail(TERN_ERR_NOT_FOUND, "%s: no such file or directory", model);
+    }
+    TERN_RETURN_IF_ERR(tern_path_join(probe, model, "MANIFEST.json"));
+    if (tern_file_exists(probe)) {
+        TERN_RETURN_IF_ERR(tern_path_join(ckpt, model, ""));
+        ckpt[strlen(ckpt) - 1] = '\0';
+        TERN_RETURN_IF_ERR(tern_path_join(run, model, "../.."));
+        return tern_ckpt_verify(ckpt);
+    }
+    TERN_RETURN_IF_ERR(tern_path_join(probe, model, "ckpt"));
+    if (!tern_file_is_folder(probe)) {
+        return tern_fail(
+            TERN_ERR_INPUT,
+            "%s: is neither a run directory (no ckpt/) nor a checkpoint of one (no MANIFEST.json)",
+            model);
+    }
+    TERN_RETURN_IF_ERR(tern_path_join(run, model, "."));
+    return tern_ckpt_find(model, ckpt, &step);
+}
+
+static tern_status read_config(const struct tern_ckpt_reader *reader,
+                               const char *ckpt,
+                               struct tern_train_config *config)
+{
+    struct tern_cursor cursor;
+    char *yaml = NULL;
+    TERN_RETURN_IF_ERR(tern_cursor_read(tern_ckpt_state_json(reader), &cursor, &yaml));
+    tern_status status = tern_train_config_parse(ckpt, yaml, strlen(yaml), NULL, 0, config);
+    tern_free(yaml);
+    return status;
+}
+
+/* One tensor from the checkpoint to its place, through `rows` (f32, room for the largest piece). */
+enum {
+    PIECE_ELEMENTS = 4 << 20
+};
+
+static tern_status load_param(struct tern_loaded *loaded,
+                              struct tern_ckpt_reader *reader,
+                              const struct tern_param *param,
+                              float *rows,
+                              struct tern_dptr stage)
+{
+    const struct tern_device_table *table = loaded->device->ops->device;
+    int64_t step = PIECE_ELEMENTS / param->shape[1];
+    step = step < 1 ? 1 : step;
+    for (int64_t row = 0; row < param->shape[0]; row += step) {
+        int64_t take = param->shape[0] - row < step ? param->shape[0] - row : step;
+        int64_t n = take * param->shape[1];
+        TERN_RETURN_IF_ERR(tern_ckpt_read(reader, "model", param->name, row, take, rows));
+        TERN_RETURN_IF_ERR(table->upload(loaded->device, stage, rows, (size_t)n * sizeof *rows));
+        struct tern_cast_args cast = {
+            .src = stage,
+            .dst = tern_dptr_at(loaded->weights, param->offset + row * param->shape[1],
+                                loaded->model.dtype),
+            .n = n,
+            .src_dtype = TERN_F32,
+            .dst_dtype = loaded->model.dtype,
+        };
+        TERN_RETURN_IF_ERR(tern_op_cast(loaded->device, &cast));
+    }
+    return TERN_OK;
+}
+
+static tern_status load_weights(struct tern_loaded *loaded, struct tern_ckpt_reader *reader)
+{
+    const struct tern_device_table *table = loaded->device->ops->device;
+    const struct tern_params *params = &loaded->model.params;
+    int64_t largest = PIECE_ELEMENTS;
+    for (int i = 0; i < params->count; i++) {
+        largest = params->items[i].shape[1] > largest ? params->items[i].shape[1] : largest;
+    }
+    size_t bytes = (size_t)params->flat_size * tern_dtype_bytes(loaded->model.dtype);
+    TERN_RETURN_IF_ERR(table->alloc(loaded->device, "weights", bytes, &loaded->weights));
+    float *rows = tern_alloc("load", (size_t)largest * sizeof *rows);
+    struct tern_dptr stage = {0};
+    tern_status status = TERN_OK;
+    if (rows == NULL) {
+        return tern_fail(TERN_ERR_MEMORY, "cannot allocate %lld values to read weights",
+                         (long long)largest);
+    }
+    TERN_GOTO_IF_ERR(
+        status, table->alloc(loaded->device, "load", (size_t)largest * sizeof *rows, &stage), out);
+    for (int i = 0; i < params->count; i++) {
+        TERN_GOTO_IF_ERR(status, load_param(loaded, reader, &params->items[i], rows, stage), out);
+    }
+out:
+    table->free(loaded->device, stage);
+    tern_free(rows);
+    return status;
+}
+
+static tern_status open_device(struct tern_loaded *loaded)
+{
+    const char *backend = getenv("TERN_BACKEND");
+    const char *text = getenv("TERN_THREADS");
+    int64_t threads = 0;
+    if (text != NULL && text[0] != '\0' &&
+        (!tern_text_to_i64(text, &threads) || threads < 1 || threads > 1024)) {
+        return tern_fail(TERN_ERR_USAGE, "environment TERN_THREADS: found '%s', expected 1 to 1024",
+                         text);
+    }
+    return tern_device_open(backend != NULL && backend[0] != '\0' ? backend : "auto", (int)threads,
+                            &loaded->device);
+}
+
+static tern_status open_tokenizer(struct tern_loaded *loaded, const char *run)
+{
+    char path[TERN_PATH_BYTES];
+    TERN_RETURN_IF_ERR(tern_path_join(path, run, "tokenizer.json"));
+    return tern_file_exists(path) ? tern_tokenizer_open(path, &loaded->tokenizer) : TERN_OK;
+}
+
+tern_status tern_loaded_open(const char *model,
+                             enum tern_loaded_precision precision,
+                             struct tern_loaded *out)
+{
+    char ckpt[TERN_CKPT_PATH_BYTES];
+    char run[TERN_PATH_BYTES];
+    struct tern_ckpt_reader *reader = NULL;
+    struct tern_train_config config = {0};
+    *out = (struct tern_loaded){0};
+    tern_status status;
+    TERN_RETURN_IF_ERR(find_checkpoint(model, ckpt, run));
+    TERN_GOTO_IF_ERR(status, tern_ckpt_open(ckpt, &reader), out);
+    TERN_GOTO_IF_ERR(status, read_config(reader, ckpt, &config), out);
+    bool is_bf16 = precision == TERN_LOADED_BF16 ||
+                   (precision == TERN_LOADED_AUTO && config.train.precision == TERN_PRECISION_BF16);
+    TERN_GOTO_IF_ERR(status, open_device(out), out);
+    TERN_GOTO_IF_ERR(
+        status, tern_model_init(&out->model, &config.model, is_bf16 ? TERN_BF16 : TERN_F32), out);
+    out->step = tern_ckpt_step(reader);
+    TERN_GOTO_IF_ERR(status, load_weights(out, reader), out);
+    TERN_GOTO_IF_ERR(status, open_tokenizer(out, run), out);
+out:
+    tern_train_config_fini(&config);
+    tern_ckpt_close(reader);
+    if (status != TERN_OK) {
+        tern_loaded_close(out);
+    }
+    return status;
+}
+
+void tern_loaded_close(struct tern_loaded *loaded)
+{
+    if (loaded->device != NULL) {
+        loaded->device->ops->device->free(loaded->device, loaded->weights);
+    }
+    tern_model_fini(&loaded->model);
+    tern_device_close(loaded->device);
+    tern_tokenizer_close(loaded->tokenizer);
+    *loaded = (struct tern_loaded){0};
+}

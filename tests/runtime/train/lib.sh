@@ -1,0 +1,95 @@
+# lib.sh - what the tests of whole training runs share: a small text, tokenizer and config, ranks, digests.
+# Sourced with the binary's path as $1. Everything happens in a folder of its own that is removed at the end.
+set -euo pipefail
+TERN=$1
+WORK=$(mktemp -d "${TMPDIR:-/tmp}/tern-test.XXXXXX")
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl_base_warn_component_unused=0
+export TERN_COMM_TIMEOUT=${TERN_COMM_TIMEOUT:-60} TERN_MEM_FREEZE=abort
+cleanup() {
+    rm -rf "$WORK"
+}
+trap cleanup EXIT
+cd "$WORK"
+
+fail() {
+    echo "FAILED: $*" >&2
+    [ ! -f "$WORK/last.log" ] || tail -n 30 "$WORK/last.log" >&2
+    exit 1
+}
+
+# A text with words, numbers and punctuation whose next word depends on the last one: something to learn.
+make_text() { # BYTES SEED
+    awk -v bytes="$1" -v seed="$2" 'BEGIN {
+        n = split("the of and light water earth man day night said unto went king house land son people word", w, " ");
+        x = seed; at = 1;
+        while (length(out) + total < bytes) {
+            x = (x * 1103515245 + 12345) % 2147483648;
+            at = (at * 7 + int(x / 65536) % 3) % n + 1;
+            piece = w[at] (int(x / 4096) % 11 == 0 ? ", " : int(x / 4096) % 17 == 0 ? ".\n" : " ");
+            total += length(piece); printf "%s", piece;
+        }
+    }'
+}
+
+make_data() {
+    make_text 60000 1 >train.txt
+    make_text 6000 2 >val.txt
+    "$TERN" tokenizer train --vocab-size 320 --out tokenizer.json train.txt 2>/dev/null
+}
+
+# config FAMILY PRECISION >FILE: small and quick, with all that matters switched on; 8 lanes of two micro-batches.
+config() {
+    cat <<YAML
+model:
+  family: $1
+  layers: 2
+  width: 32
+  heads: 4
+$([ "$1" = gpt2 ] || echo "  kv_heads: 2")
+  ff_width: 80
+  context: 32
+data:
+  tokenizer: tokenizer.json
+  train: [train.txt]
+  val: [val.txt]
+train:
+  steps: 20
+  sequence_length: 32
+  global_batch: 16
+  micro_batch: 1
+  lanes: 8
+  precision: $2
+  eval_every: 10
+  eval_tokens: 1024
+optimizer:
+  lr: 3e-3
+  lr_min: 3e-4
+  warmup_steps: 3
+checkpoint:
+  every_steps: 7
+  keep: 2
+YAML
+}
+
+# ranks N ARGUMENTS...: tern train on N ranks; output in last.log; the status of mpirun is only a hint.
+ranks() {
+    local n=$1
+    shift
+    if [ "$n" = 0 ]; then
+        "$TERN" train "$@" >last.log 2>&1
+    else
+        mpirun --oversubscribe --bind-to none -np "$n" "$TERN" train "$@" >last.log 2>&1
+    fi
+}
+
+# The four digests of a checkpoint, on one line.
+digest() { # RUN [STEP]
+    local step=${2:-$(cat "$1/ckpt/LATEST")}
+    "$TERN" checkpoint digest "$1/ckpt/$step" | tr '\n' ' '
+}
+
+# state of the newest launch record of a run
+state() {
+    sed -n 's/.*"state":"\([a-z_]*\)".*/\1/p' "$(ls -t "$1"/launches/*.json | head -n 1)"
+}
