@@ -55,7 +55,7 @@ static void test_norms(void **state)
     (void)state;
     /* mean 2.5, variance 1.25; mean square 7.5. */
     const double x[4] = {1, 2, 3, 4}, gamma[4] = {1, 2, 1, 1}, beta[4] = {0, 0, 0, 10};
-    double out[4], mean, rstd;
+    double out[4], mean = NAN, rstd = NAN;
     struct tern_norm_fwd_args args = {.x = dptr(x),
                                       .gamma = dptr(gamma),
                                       .beta = dptr(beta),
@@ -279,7 +279,7 @@ static void test_gemm_rounding(void **state)
 {
     (void)state;
     const float a = 1 + 0x1p-9F, b = 3;
-    float d;
+    float d = NAN;
     struct tern_gemm_args args = {.a = dptr(&a),
                                   .b = dptr(&b),
                                   .d = dptr(&d),
