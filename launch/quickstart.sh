@@ -130,7 +130,7 @@ finish() { # RUN STATE
     local code=0 record
     wait "$child" || code=$?
     child=
-    record=$(find "$1/launches" -name '*.json' -printf '%T@ %p\n' 2>/dev/null | sort -n | tail -n 1 | cut -d' ' -f2-)
+    record=$(find "$1/launches" -name '*.json' -printf '%T@ %p\n' 2>/dev/null | sort -n | tail -n 1 | cut -d' ' -f2-) || true
     if [ -z "$record" ] || ! grep -q "\"state\": *\"$2\"" "$record"; then
         tail -n 25 "$1.log" >&2
         [ -z "$record" ] || cat "$record" >&2
