@@ -158,9 +158,6 @@ void tern_instance_build(struct tern_instance *in,
         struct tern_tensor *t = &in->tensors[i];
         int64_t count = tern_tensor_elements(t);
         t->value = doubles(count);
-        t->magnitude = doubles(count);
-        t->rounded = doubles(count);
-        t->underflow = doubles(count);
         for (int64_t j = 0; j < count; j++) {
             double x = tern_tensor_is_used(t, j) && t->role != TERN_ROLE_OUT
                            ? fill_value(in, t, j / t->stride, j % t->stride)

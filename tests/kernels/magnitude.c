@@ -2,6 +2,7 @@
  * behind it. The formulas follow those of kernels/ops.h with every term made positive, times the
  * condition of the functions on the way. */
 #include "runtime/base/check.h"
+#include "runtime/base/mem.h"
 #include "tests/kernels/instance.h"
 
 #include <math.h>
@@ -37,11 +38,21 @@ static double at(const double *values, int64_t i)
     return values == NULL ? 0 : values[i];
 }
 
+static double *zeros(const struct tern_tensor *t)
+{
+    double *block = tern_alloc_zero("test", (size_t)tern_tensor_elements(t), sizeof *block);
+    TERN_CHECK(block != NULL);
+    return block;
+}
+
 /* Without a formula of its own an output is its only term. */
 static void default_magnitudes(struct tern_instance *in, const struct tern_result *want)
 {
     for (int i = 0; i < in->tensor_count; i++) {
         struct tern_tensor *t = &in->tensors[i];
+        t->magnitude = zeros(t);
+        t->rounded = zeros(t);
+        t->underflow = zeros(t);
         for (int64_t j = 0; j < tern_tensor_elements(t); j++) {
             t->magnitude[j] = fabs(want->value[i][j]);
         }
