@@ -1,4 +1,5 @@
-/* cmd_doctor.c - what this machine is, what tern will use, and what is wrong with it, with advice. */
+/* cmd_doctor.c - what this machine is, what tern will use, and what is wrong with it, with
+ * advice. */
 #include "io/json.h"
 #include "kernels/open.h"
 #include "launch/commands.h"
@@ -74,7 +75,8 @@ static void add_problem(struct report *report, const char *format, ...)
     report->problem_count++;
 }
 
-/* First line of a file of /proc or /sys that begins with `start`, without it and the blanks behind; false if none. */
+/* First line of a file of /proc or /sys that begins with `start`, without it and the blanks
+ * behind; false if none. */
 static bool read_line(const char *path, const char *start, char out[VALUE_BYTES])
 {
     FILE *file = fopen(path, "re");

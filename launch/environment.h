@@ -4,8 +4,9 @@
 
 #include "runtime/base/status.h"
 
-/* TERN_ERR_USAGE names variable, value found and values expected. A variable that begins with TERN_ and is not known
- * is warned about with the nearest known name: a typing error there would change a run in silence. */
+/* TERN_ERR_USAGE names variable, value found and values expected. A variable that begins with
+ * TERN_ and is not known is warned about with the nearest known name: a typing error there would
+ * change a run in silence. */
 TERN_MUST_CHECK tern_status tern_environment_check(void);
 /* Name of variable `index` and one line of what it is; NULL past the end. */
 const char *tern_environment_name(int index);

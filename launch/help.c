@@ -11,7 +11,8 @@ enum {
     LINE_COLUMNS = 100
 };
 
-/* Breaks `help` between words so that every line stays below LINE_COLUMNS; continuation lines start at `indent`. */
+/* Breaks `help` between words so that every line stays below LINE_COLUMNS; continuation lines
+ * start at `indent`. */
 static tern_status wrap(struct tern_text *out, const char *help, int indent)
 {
     int column = indent;
@@ -35,7 +36,8 @@ static bool has_limits(const struct tern_option *option)
     return option->min != 0 || option->max != 0;
 }
 
-/* "; from 1 to 64", "; one of a, b", "; may be given many times": what the table knows and the help line need not say. */
+/* "; from 1 to 64", "; one of a, b", "; may be given many times": what the table knows and the
+ * help line need not say. */
 static tern_status append_facts(struct tern_text *line, const struct tern_option *option)
 {
     switch (option->kind) {

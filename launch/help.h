@@ -5,7 +5,8 @@
 #include "launch/options.h"
 #include "runtime/base/text.h"
 
-/* The complete help of one command: usage, summary, every option with its range and default, one example. */
+/* The complete help of one command: usage, summary, every option with its range and default, one
+ * example. */
 TERN_MUST_CHECK tern_status tern_help_command(const struct tern_command_spec *spec,
                                               struct tern_text *out);
 /* The commands of this build and what they are for; `names` and `summaries` (count). */

@@ -25,7 +25,7 @@ static const struct command g_commands[] = {
     {"generate", tern_command_generate, "write text with a trained model"},
 #endif
 #if TERN_HAS_EVAL
-    {"eval", tern_command_eval, "loss per token, perplexity and bits per byte of a model on a text"},
+    {"eval", tern_command_eval, "loss per token, perplexity, bits per byte of a model on a text"},
 #endif
 #if TERN_HAS_SCORE
     {"score", tern_command_score, "log-probability of each token of a prompt, as JSON lines"},
@@ -40,7 +40,7 @@ static const struct command g_commands[] = {
     {"checkpoint", tern_command_checkpoint, "list, verify, digest and prune checkpoints"},
 #endif
 #if TERN_HAS_DOCTOR
-    {"doctor", tern_command_doctor, "what this machine is, what tern will use, what is wrong with it"},
+    {"doctor", tern_command_doctor, "what this machine is, what tern will use, what is wrong"},
 #endif
 };
 /* clang-format on */

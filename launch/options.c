@@ -135,14 +135,16 @@ static tern_status set_value(const struct tern_command_spec *spec,
     return set_choice(spec, option, value);
 }
 
-/* True when the argument is one of the command's own options: then it is not the value of the one before it. */
+/* True when the argument is one of the command's own options: then it is not the value of the
+ * one before it. */
 static bool is_option(const struct tern_command_spec *spec, const char *argument)
 {
     return strncmp(argument, "--", 2) == 0 &&
            find(spec, argument + 2, strcspn(argument + 2, "=")) != NULL;
 }
 
-/* Handles "--name", "--name VALUE" or "--name=VALUE" at argv[*index], leaving *index on the last word used. */
+/* Handles "--name", "--name VALUE" or "--name=VALUE" at argv[*index], leaving *index on the last
+ * word used. */
 static tern_status take_option(const struct tern_command_spec *spec,
                                int argc,
                                char **argv,
@@ -199,7 +201,8 @@ static tern_status print_help(const struct tern_command_spec *spec)
     return status;
 }
 
-/* --help wins over everything else on the line, unless it is the value of an option or stands behind "--". */
+/* --help wins over everything else on the line, unless it is the value of an option or stands
+ * behind "--". */
 static bool wants_help(const struct tern_command_spec *spec, int argc, char **argv)
 {
     for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {

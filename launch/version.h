@@ -13,7 +13,8 @@ const char *tern_version_commit(void); /* 12 digits, "-dirty" behind if files di
 const char *tern_version_build(void);  /* CMake's build type */
 /* What `tern --version` prints. Starts no thread, opens no device, loads no plugin. */
 TERN_MUST_CHECK tern_status tern_version_print(struct tern_text *out);
-/* Where the MPI plugin is looked for: TERN_MPI_PLUGIN, else beside the binary. True if there is a file. */
+/* Where the MPI plugin is looked for: TERN_MPI_PLUGIN, else beside the binary. True if there is
+ * a file. */
 bool tern_version_mpi_plugin(char path_out[TERN_PLUGIN_PATH_BYTES]);
 
 #endif

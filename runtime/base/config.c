@@ -1,4 +1,5 @@
-/* config.c - YAML files read by a schema: the walk over the events, overrides, and the list of problems. */
+/* config.c - YAML files read by a schema: the walk over the events, overrides, and the list of
+ * problems. */
 #include "runtime/base/config.h"
 
 #include "runtime/base/check.h"
@@ -333,7 +334,8 @@ static bool take_item(struct reader *reader,
     return true;
 }
 
-/* Reads the scalars of the node at the current event; on false a problem was reported and the node stepped over. */
+/* Reads the scalars of the node at the current event; on false a problem was reported and the
+ * node stepped over. */
 static bool read_items(struct reader *reader,
                        const struct tern_config_row *row,
                        char **items,
@@ -443,7 +445,8 @@ static void read_section(struct reader *reader, const char *section)
     }
 }
 
-/* Remembers where the section stands for messages about keys that it lacks; false when it was there before. */
+/* Remembers where the section stands for messages about keys that it lacks; false when it was
+ * there before. */
 static bool note_section(struct reader *reader, struct place place, const char *section)
 {
     bool is_first = true;
@@ -565,7 +568,8 @@ static void read_override_node(struct reader *reader)
     read_value(reader, reader->override_row);
 }
 
-/* Values in brackets or quotes are YAML; anything else is the text as it stands, so that 'a: b' or '#1' survive. */
+/* Values in brackets or quotes are YAML; anything else is the text as it stands, so that 'a: b'
+ * or '#1' survive. */
 static void set_override(struct reader *reader, const struct tern_config_row *row, const char *text)
 {
     if (text[0] == '[' || text[0] == '"' || text[0] == '\'') {

@@ -1,4 +1,5 @@
-/* config_value.c - one configuration value: text to field, field to text, and what is expected in words. */
+/* config_value.c - one configuration value: text to field, field to text, and what is expected
+ * in words. */
 #include "runtime/base/config_value.h"
 
 #include "runtime/base/mem.h"
@@ -24,7 +25,8 @@ static bool has_limits(const struct tern_config_row *row)
     return row->min != 0 || row->max != 0;
 }
 
-/* The fewest digits that read back to the same bits; with a point before an exponent, as YAML 1.1 readers want. */
+/* The fewest digits that read back to the same bits; with a point before an exponent, as YAML
+ * 1.1 readers want. */
 static void print_f64(double value, bool is_f32, char out[TERN_CONFIG_F64_BYTES])
 {
     for (int digits = 1; digits <= 17; digits++) {

@@ -16,8 +16,8 @@ enum {
     TERN_CONFIG_ITEMS_MAX = 4096
 };
 
-/* Writes the field of `row` in `target`, freeing what it held. TERN_ERR_CONFIG with "found ..., expected ...", and then
- * the field is as it was. */
+/* Writes the field of `row` in `target`, freeing what it held. TERN_ERR_CONFIG with "found ...,
+ * expected ...", and then the field is as it was. */
 TERN_MUST_CHECK tern_status tern_config_value_parse(const struct tern_config_row *row,
                                                     const struct tern_config_value *value,
                                                     void *target);

@@ -308,8 +308,8 @@ static size_t field_bytes(const struct tern_config_row *row)
     }
 }
 
-/* The preset's numbers where the user wrote none. What a preset derives from width and heads is derived again when
- * those are overridden. */
+/* The preset's numbers where the user wrote none. What a preset derives from width and heads is
+ * derived again when those are overridden. */
 static void merge_preset(const struct check *check, struct tern_model_config preset)
 {
     bool has_width = is_set(check, "model", "width");

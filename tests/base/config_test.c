@@ -1,4 +1,5 @@
-/* config_test.c - the YAML reader on a small schema: values, places of problems, overrides, and the way back. */
+/* config_test.c - the YAML reader on a small schema: values, places of problems, overrides, and
+ * the way back. */
 #include "runtime/base/config.h"
 #include "runtime/base/random.h"
 #include "tests/base/check.h"

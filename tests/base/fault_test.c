@@ -1,4 +1,5 @@
-/* fault_test.c - TERN_FAULT is read or refused in words, and acts on the pass and rank that it names. */
+/* fault_test.c - TERN_FAULT is read or refused in words, and acts on the pass and rank that it
+ * names. */
 #include "runtime/base/fault.h"
 #include "tests/base/check.h"
 

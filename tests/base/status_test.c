@@ -104,7 +104,8 @@ static void test_dtypes(void **state)
     }
 }
 
-/* Every bf16 survives the way through f32; every f32 between two goes to the nearer, ties to the even one. */
+/* Every bf16 survives the way through f32; every f32 between two goes to the nearer, ties to the
+ * even one. */
 static void test_bf16_rounds_to_nearest_even(void **state)
 {
     (void)state;

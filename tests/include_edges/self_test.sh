@@ -51,6 +51,7 @@ check kernels/cpu/side.c '#include "comm/comm.h"\n' 'kernels must not include co
 check kernels/cpu/up.c '#include "models/model.h"\n' 'kernels must not include models'
 check models/up.c '#include "runtime/train/a.h" /* why not */\n' 'models must not include runtime'
 check runtime/train/up.c '#include "launch/options.h"\n' 'runtime must not include launch'
+check launch/up.c '#include "tests/base/check.h"\n' 'launch must not include tests'
 check launch/local.c '#include "options.h"\n' 'is not relative to the root'
 check launch/mpi.c '#include <mpi.h>\n' '<mpi.h> belongs to comm/mpi/'
 check runtime/train/h5.c '#include <hdf5.h>\n' '<hdf5.h> belongs to io/'

@@ -1,4 +1,5 @@
-/* config_test.c - a run's configuration: defaults, presets, what must hold between keys, and the way back. */
+/* config_test.c - a run's configuration: defaults, presets, what must hold between keys, and the
+ * way back. */
 #include "runtime/train/config.h"
 #include "tests/base/check.h"
 
