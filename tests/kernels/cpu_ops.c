@@ -227,7 +227,7 @@ static void test_attention_choices(void **state)
     }
 }
 
-/* Past a length a thread no longer keeps whole heads; what prepare asks for covers both sides of it. */
+/* Past a length a thread no longer keeps whole heads; what prepare asks for covers both sides. */
 static void test_attention_long(void **state)
 {
     (void)state;
