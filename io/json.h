@@ -1,4 +1,5 @@
-/* json.h - the one owner of jansson: parse a text, walk its values. Values are borrowed from the document. */
+/* json.h - the one owner of jansson: parse a text, walk its values. Values are borrowed from the
+ * document. */
 #ifndef TERN_IO_JSON_H
 #define TERN_IO_JSON_H
 
@@ -21,8 +22,8 @@ enum tern_json_kind {
     TERN_JSON_OBJECT,
 };
 
-/* Parses one JSON text (strings may hold U+0000; the last of two equal keys wins). TERN_ERR_INPUT names `name`, line,
- * column and byte. Owned: close. */
+/* Parses one JSON text (strings may hold U+0000; the last of two equal keys wins).
+ * TERN_ERR_INPUT names `name`, line, column and byte. Owned: close. */
 TERN_MUST_CHECK tern_status tern_json_parse(const char *name,
                                             const char *text,
                                             size_t bytes,

@@ -1,4 +1,5 @@
-/* prefetch.c - a thread that makes the next step's batch in one buffer while the other is in use. */
+/* prefetch.c - a thread that makes the next step's batch in one buffer while the other is in
+ * use. */
 #include "io/tokens.h"
 #include "runtime/base/check.h"
 #include "runtime/base/mem.h"

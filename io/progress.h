@@ -1,4 +1,5 @@
-/* progress.h - how far a long job is: a bar with an ETA on a terminal, a plain line every few seconds elsewhere. */
+/* progress.h - how far a long job is: a bar with an ETA on a terminal, a plain line every few
+ * seconds elsewhere. */
 #ifndef TERN_IO_PROGRESS_H
 #define TERN_IO_PROGRESS_H
 

@@ -78,7 +78,8 @@ static tern_status fill(struct tern_text_stream *stream, size_t wanted)
                                    stream->name, stream->offset);
         }
         size_t ahead = buffer->length - stream->start;
-        if (stream->start >= ahead && ahead + READ_BYTES > buffer->capacity - buffer->length) {
+        if (stream->start > 0 && stream->start >= ahead &&
+            ahead + READ_BYTES > buffer->capacity - buffer->length) {
             memmove(buffer->data, buffer->data + stream->start,
                     ahead); /* costs less than was read since */
             buffer->length = ahead;

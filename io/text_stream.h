@@ -27,12 +27,14 @@ struct tern_text_stream {
 /* "-" is standard input. Owned: close. */
 TERN_MUST_CHECK tern_status tern_text_stream_open(const char *path, struct tern_text_stream *out);
 void tern_text_stream_close(struct tern_text_stream *stream);
-/* The next block, cut where tern_tokenizer_cut allows; *bytes_out 0 at the end. Valid until the next call. */
+/* The next block, cut where tern_tokenizer_cut allows; *bytes_out 0 at the end. Valid until the
+ * next call. */
 TERN_MUST_CHECK tern_status tern_text_stream_block(struct tern_text_stream *stream,
                                                    const struct tern_tokenizer *tokenizer,
                                                    const char **data_out,
                                                    size_t *bytes_out);
-/* The next record without its delimiter; the last one may lack it. *is_end_out at the end. Valid until the next call. */
+/* The next record without its delimiter; the last one may lack it. *is_end_out at the end. Valid
+ * until the next call. */
 TERN_MUST_CHECK tern_status tern_text_stream_record(struct tern_text_stream *stream,
                                                     char delimiter,
                                                     const char **data_out,

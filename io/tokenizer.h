@@ -1,4 +1,5 @@
-/* tokenizer.h - text to token ids and back: byte-level BPE as Hugging Face's tokenizer.json defines it. */
+/* tokenizer.h - text to token ids and back: byte-level BPE as Hugging Face's tokenizer.json
+ * defines it. */
 #ifndef TERN_IO_TOKENIZER_H
 #define TERN_IO_TOKENIZER_H
 
@@ -10,33 +11,38 @@
 
 struct tern_tokenizer;
 
-/* Reads a tokenizer.json, or the one in a folder. What it cannot do exactly as Hugging Face does (other models,
- * normalizers, pre-tokenizers, ...) it refuses by name, TERN_ERR_UNSUPPORTED. Owned: close. */
+/* Reads a tokenizer.json, or the one in a folder. What it cannot do exactly as Hugging Face does
+ * (other models, normalizers, pre-tokenizers, ...) it refuses by name, TERN_ERR_UNSUPPORTED.
+ * Owned: close. */
 TERN_MUST_CHECK tern_status tern_tokenizer_open(const char *path, struct tern_tokenizer **out);
 void tern_tokenizer_close(struct tern_tokenizer *tokenizer);
 
 int64_t tern_tokenizer_vocab_size(const struct tern_tokenizer *tokenizer); /* largest id + 1 */
 /* Id of a token's exact text (special or not), -1 if there is none. */
 int32_t tern_tokenizer_id(const struct tern_tokenizer *tokenizer, const char *token);
-/* End-of-document token: "<|endoftext|>", "</s>", "<|end_of_text|>", ... whichever exists; -1 if none. */
+/* End-of-document token: "<|endoftext|>", "</s>", "<|end_of_text|>", ... whichever exists; -1 if
+ * none. */
 int32_t tern_tokenizer_eos(const struct tern_tokenizer *tokenizer);
 bool tern_tokenizer_is_special(const struct tern_tokenizer *tokenizer, int32_t id);
 int64_t tern_tokenizer_merge_count(const struct tern_tokenizer *tokenizer);
 /* XXH3-128 (hex) of the file it was read from. */
 const char *tern_tokenizer_hash(const struct tern_tokenizer *tokenizer);
-/* Ids that the file's post-processor puts before and after a text (BOS, EOS), borrowed; none for GPT-2's kind. */
+/* Ids that the file's post-processor puts before and after a text (BOS, EOS), borrowed; none for
+ * GPT-2's kind. */
 const int32_t *tern_tokenizer_prefix(const struct tern_tokenizer *tokenizer, int *count_out);
 const int32_t *tern_tokenizer_suffix(const struct tern_tokenizer *tokenizer, int *count_out);
 
-/* Ids of any bytes, valid UTF-8 or not. parse_special: special tokens in the text become their ids (Hugging Face's
- * behaviour); false: they are encoded as ordinary text. *ids_out is tern_alloc'd. Linear in the input's length. */
+/* Ids of any bytes, valid UTF-8 or not. parse_special: special tokens in the text become their
+ * ids (Hugging Face's behaviour); false: they are encoded as ordinary text. *ids_out is
+ * tern_alloc'd. Linear in the input's length. */
 TERN_MUST_CHECK tern_status tern_tokenizer_encode(const struct tern_tokenizer *tokenizer,
                                                   const char *text,
                                                   size_t bytes,
                                                   bool parse_special,
                                                   int32_t **ids_out,
                                                   int64_t *count_out);
-/* For many texts: an encoder keeps its scratch memory and a bounded cache of words between calls. One thread each. */
+/* For many texts: an encoder keeps its scratch memory and a bounded cache of words between
+ * calls. One thread each. */
 struct tern_encoder;
 struct tern_ids {
     int32_t *data; /* tern_alloc'd; the owner frees it */
@@ -51,10 +57,12 @@ TERN_MUST_CHECK tern_status tern_encoder_append(struct tern_encoder *encoder,
                                                 size_t bytes,
                                                 bool parse_special,
                                                 struct tern_ids *ids);
-/* For streams: the largest n <= bytes such that encoding text[0, n) and what follows apart gives the ids of the
- * whole; 0 if there is no such place yet (read more). It is a blank after a character that is none. */
+/* For streams: the largest n <= bytes such that encoding text[0, n) and what follows apart gives
+ * the ids of the whole; 0 if there is no such place yet (read more). It is a blank after a
+ * character that is none. */
 size_t tern_tokenizer_cut(const struct tern_tokenizer *tokenizer, const char *text, size_t bytes);
-/* The bytes of one id (no NUL; length in *bytes_out); NULL for an id that does not exist. Borrowed. */
+/* The bytes of one id (no NUL; length in *bytes_out); NULL for an id that does not exist.
+ * Borrowed. */
 const char *tern_tokenizer_piece(const struct tern_tokenizer *tokenizer,
                                  int32_t id,
                                  size_t *bytes_out);
@@ -66,11 +74,12 @@ TERN_MUST_CHECK tern_status tern_tokenizer_decode(const struct tern_tokenizer *t
                                                   char **text_out,
                                                   size_t *bytes_out);
 
-/* Learns merges from the files (byte-level BPE, GPT-2 splitting pattern) and writes a Hugging Face tokenizer.json.
- * vocab_size counts the 256 bytes, the merges and the special tokens. Ids: special tokens, bytes in the order of
- * their characters, merges. Deterministic: ties go to the smaller pair. The same vocabulary as Hugging Face's
- * BpeTrainer learns from the same texts. Path "-" is standard input. A text too small for vocab_size gives fewer
- * tokens, with a warning. */
+/* Learns merges from the files (byte-level BPE, GPT-2 splitting pattern) and writes a Hugging
+ * Face tokenizer.json. vocab_size counts the 256 bytes, the merges and the special tokens. Ids:
+ * special tokens, bytes in the order of their characters, merges. Deterministic: ties go to the
+ * smaller pair. The same vocabulary as Hugging Face's BpeTrainer learns from the same texts.
+ * Path "-" is standard input. A text too small for vocab_size gives fewer tokens, with a
+ * warning. */
 TERN_MUST_CHECK tern_status tern_tokenizer_train(const char *const *paths,
                                                  int path_count,
                                                  int64_t vocab_size,

@@ -1,9 +1,10 @@
-/* tokenizer_encode.c - text to ids: added tokens cut out, words split, byte pairs merged, words remembered.
+/* tokenizer_encode.c - text to ids: added tokens cut out, words split, byte pairs merged, words
+ * remembered.
  *
- * A word's merges are done lowest rank first, leftmost first among equals, as Hugging Face does. Up to SHORT_WORD_BYTES
- * the lowest is found by looking at all; longer words keep, for each rank, a list of the places where it applies, and
- * a heap of the ranks that have any: 10 MB of one letter costs a few passes. A heap of places was tried first: with
- * millions of them every pop misses the cache (8 times slower on that text). */
+ * A word's merges are done lowest rank first, leftmost first among equals, as Hugging Face does. Up
+ * to SHORT_WORD_BYTES the lowest is found by looking at all. Longer words keep, for each rank, a list
+ * of the places where it applies, and a heap of the ranks that have any: 10 MB of one letter are a
+ * few passes over memory, where a heap of places would miss the cache at every pop. */
 #include "io/tokenizer_internal.h"
 #include "runtime/base/check.h"
 #include "runtime/base/mem.h"
@@ -291,7 +292,8 @@ static int32_t take_run(struct tern_encoder *encoder, int32_t rank)
     return count;
 }
 
-/* Merges everywhere that `rank`, the lowest, applies. Stops early, putting the rest back, if a lower rank appears. */
+/* Merges everywhere that `rank`, the lowest, applies. Stops early, putting the rest back, if a
+ * lower rank appears. */
 static void merge_rank(struct tern_encoder *encoder, int32_t rank)
 {
     int32_t count = take_run(encoder, rank);
@@ -492,7 +494,8 @@ const struct tern_added *tern_tokenizer_match_added(const struct tern_tokenizer 
     return NULL;
 }
 
-/* Cuts the added tokens of one pass out; what lies between goes to the second pass, then to the words. */
+/* Cuts the added tokens of one pass out; what lies between goes to the second pass, then to the
+ * words. */
 static tern_status append_pass(struct tern_encoder *encoder,
                                const char *text,
                                size_t bytes,

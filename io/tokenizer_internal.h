@@ -1,4 +1,5 @@
-/* tokenizer_internal.h - what the tokenizer's files share: the vocabulary in memory, character classes, splitting. */
+/* tokenizer_internal.h - what the tokenizer's files share: the vocabulary in memory, character
+ * classes, splitting. */
 #ifndef TERN_IO_TOKENIZER_INTERNAL_H
 #define TERN_IO_TOKENIZER_INTERNAL_H
 
@@ -41,13 +42,15 @@ struct tern_splitter {
 
 TERN_MUST_CHECK tern_status tern_splitter_init(struct tern_splitter *splitter);
 void tern_splitter_fini(struct tern_splitter *splitter);
-/* Class and length (1 to 4 bytes) of the first character; an invalid byte is one OTHER of length 1. bytes > 0. */
+/* Class and length (1 to 4 bytes) of the first character; an invalid byte is one OTHER of length
+ * 1. bytes > 0. */
 enum tern_class tern_split_class(const struct tern_splitter *splitter,
                                  const uint8_t *text,
                                  size_t bytes,
                                  int *length_out);
-/* Length of the first word of text[0, bytes), a stretch without added tokens. bytes > 0. Linear over all calls: to
- * stop where digits begin it looks ahead once a stretch, and *stretch_end (0 at first) keeps the place. */
+/* Length of the first word of text[0, bytes), a stretch without added tokens. bytes > 0. Linear
+ * over all calls: to stop where digits begin it looks ahead once a stretch, and *stretch_end (0
+ * at first) keeps the place. */
 size_t tern_split_next(const struct tern_splitter *splitter,
                        const uint8_t *text,
                        size_t bytes,

@@ -1,4 +1,5 @@
-/* tokenizer_json.c - Hugging Face's tokenizer.json into a vocabulary; what we cannot follow exactly is refused. */
+/* tokenizer_json.c - Hugging Face's tokenizer.json into a vocabulary; what we cannot follow
+ * exactly is refused. */
 #include "io/json.h"
 #include "io/tokenizer_internal.h"
 #include "runtime/base/mem.h"
@@ -46,8 +47,8 @@ static tern_status expect(const struct reader *reader,
     return TERN_OK;
 }
 
-/* Bytes that a token's text stands for, into out (at least `count` long): byte alphabet undone, or the text as it is
- * when some character is not in that alphabet. */
+/* Bytes that a token's text stands for, into out (at least `count` long): byte alphabet undone,
+ * or the text as it is when some character is not in that alphabet. */
 static size_t bytes_of_token(const char *text, size_t count, char *out)
 {
     size_t length = 0;

@@ -1,8 +1,9 @@
-/* tokenizer_train.c - learns merges: words are counted, then the most frequent pair is merged, again and again.
+/* tokenizer_train.c - learns merges: words are counted, then the most frequent pair is merged,
+ * again and again.
  *
- * Counts of pairs are kept up to date by the words that hold the merged pair, and the next best comes from a heap whose
- * entries may be out of date (then they are put back with the count of now). Ids, ties and results are those of
- * Hugging Face's BpeTrainer. */
+ * Counts of pairs are kept up to date by the words that hold the merged pair, and the next best
+ * comes from a heap whose entries may be out of date (then they are put back with the count of
+ * now). Ids, ties and results are those of Hugging Face's BpeTrainer. */
 #include "io/file.h"
 #include "io/json.h"
 #include "io/progress.h"

@@ -103,7 +103,8 @@ static tern_status open_member(const struct tern_tokens_options *options,
     return tern_shard_open(shard_path, false, &member->shard);
 }
 
-/* Paths that a pattern means; the prefix of a Megatron pair means itself. Freed by one tern_free. */
+/* Paths that a pattern means; the prefix of a Megatron pair means itself. Freed by one
+ * tern_free. */
 static tern_status expand(const char *pattern, char ***paths_out, int *count_out)
 {
     char index[TERN_PATH_BYTES];
@@ -346,7 +347,8 @@ void tern_tokens_digest(const struct tern_tokens *tokens, char out[TERN_TOKENS_D
 
 /* ---- samples ---- */
 
-/* Pass `pass` of the windows numbered by `lane` (a source, or INT32_MAX - 1 for all of them) has a permutation of its own. */
+/* Pass `pass` of the windows numbered by `lane` (a source, or INT32_MAX - 1 for all of them) has
+ * a permutation of its own. */
 static int64_t shuffled(const struct tern_tokens *tokens,
                         uint32_t lane,
                         int64_t pass,

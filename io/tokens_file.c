@@ -135,7 +135,8 @@ static int64_t place_of(const struct index *index, const uint8_t *at)
     return at - index->map.data;
 }
 
-/* Sequence i lies right after the one before, which ended at byte `end` of the .bin; *end_out: where it ends. */
+/* Sequence i lies right after the one before, which ended at byte `end` of the .bin; *end_out:
+ * where it ends. */
 static tern_status check_sequence(const struct index *index,
                                   const struct tern_shard *shard,
                                   int64_t i,

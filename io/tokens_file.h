@@ -1,8 +1,10 @@
-/* tokens_file.h - token shards on disk, each a flat run of ids: read by mapping, written as Megatron pairs.
+/* tokens_file.h - token shards on disk, each a flat run of ids: read by mapping, written as
+ * Megatron pairs.
  *
- * Megatron PREFIX.idx (little-endian, no padding): "MMIDIDX\0\0", u64 version 1, u8 dtype code, u64 sequences n,
- * u64 d, i32 sizes[n] in tokens, i64 pointers[n] in bytes, i64 documents[d] (first sequence of each, then n).
- * PREFIX.bin: the ids. llm.c .bin: 256 i32 (magic, version, count, zeros), then the ids. */
+ * Megatron PREFIX.idx (little-endian, no padding): "MMIDIDX\0\0", u64 version 1, u8 dtype code,
+ * u64 sequences n, u64 d, i32 sizes[n] in tokens, i64 pointers[n] in bytes, i64 documents[d]
+ * (first sequence of each, then n). PREFIX.bin: the ids. llm.c .bin: 256 i32 (magic, version,
+ * count, zeros), then the ids. */
 #ifndef TERN_IO_TOKENS_FILE_H
 #define TERN_IO_TOKENS_FILE_H
 
@@ -32,9 +34,10 @@ struct tern_shard {
     int64_t sequences;
 };
 
-/* Opens PREFIX, PREFIX.bin or PREFIX.idx (Megatron, when there is an .idx), or an llm.c .bin. Checks header, sizes and
- * that both files fit together; all entries of the index when check_all or when there are few. Errors name file,
- * byte, what was found and what is expected. Owned: close. */
+/* Opens PREFIX, PREFIX.bin or PREFIX.idx (Megatron, when there is an .idx), or an llm.c .bin.
+ * Checks header, sizes and that both files fit together; all entries of the index when check_all
+ * or when there are few. Errors name file, byte, what was found and what is expected. Owned:
+ * close. */
 TERN_MUST_CHECK tern_status tern_shard_open(const char *path,
                                             bool check_all,
                                             struct tern_shard *out);
@@ -61,8 +64,8 @@ static inline int64_t tern_shard_token(const struct tern_shard *shard, int64_t i
     return *at;
 }
 
-/* Writes one Megatron pair, or two (training and validation), in memory that does not grow with the text. Nothing has
- * its final name before commit. */
+/* Writes one Megatron pair, or two (training and validation), in memory that does not grow with
+ * the text. Nothing has its final name before commit. */
 struct tern_shard_writer;
 
 struct tern_shard_part {
@@ -70,9 +73,9 @@ struct tern_shard_part {
     int64_t tokens, documents;
 };
 
-/* PREFIX.bin.tmp and PREFIX.documents.tmp are made (those of a killed run are taken over); TERN_ERR_BUSY while another
- * process holds them. sequence_tokens_max: longer documents become several sequences (0: 2^30; their sizes are int32).
- * Owned: close. */
+/* PREFIX.bin.tmp and PREFIX.documents.tmp are made (those of a killed run are taken over);
+ * TERN_ERR_BUSY while another process holds them. sequence_tokens_max: longer documents become
+ * several sequences (0: 2^30; their sizes are int32). Owned: close. */
 TERN_MUST_CHECK tern_status tern_shard_writer_open(const char *prefix,
                                                    int64_t vocab_size,
                                                    int64_t sequence_tokens_max,
@@ -84,8 +87,9 @@ TERN_MUST_CHECK tern_status tern_shard_writer_add(struct tern_shard_writer *writ
                                                   int64_t count);
 /* Ends the document, if it has any token. */
 TERN_MUST_CHECK tern_status tern_shard_writer_end_document(struct tern_shard_writer *writer);
-/* Makes all durable under its name. val_fraction 0: PREFIX. Else PREFIX_train and PREFIX_val: the last documents, cut
- * where that fraction of the tokens comes closest, at least one document each; a single document is cut at a token. */
+/* Makes all durable under its name. val_fraction 0: PREFIX. Else PREFIX_train and PREFIX_val:
+ * the last documents, cut where that fraction of the tokens comes closest, at least one document
+ * each; a single document is cut at a token. */
 TERN_MUST_CHECK tern_status tern_shard_writer_commit(struct tern_shard_writer *writer,
                                                      double val_fraction,
                                                      struct tern_shard_part parts_out[2],

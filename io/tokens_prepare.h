@@ -37,8 +37,8 @@ struct tern_prepared {
 /* Streams the texts in bounded memory; shows progress. Errors name file, line or byte. */
 TERN_MUST_CHECK tern_status tern_tokens_prepare(const struct tern_prepare *prepare,
                                                 struct tern_prepared *out);
-/* The shards of one text in a cache folder, made if need be; other processes that want them meanwhile wait. The name holds a
- * hash of path, size, time of change and tokenizer. */
+/* The shards of one text in a cache folder, made if need be; other processes that want them
+ * meanwhile wait. The name holds a hash of path, size, time of change and tokenizer. */
 TERN_MUST_CHECK tern_status tern_tokens_cache(const char *path,
                                               const struct tern_tokenizer *tokenizer,
                                               const char *cache_dir,

@@ -1,4 +1,5 @@
-/* tokens_write.c - writing Megatron pairs: ids as they come, then the split, the indexes and the final names. */
+/* tokens_write.c - writing Megatron pairs: ids as they come, then the split, the indexes and the
+ * final names. */
 #include "io/tokens_file.h"
 #include "runtime/base/check.h"
 #include "runtime/base/fault.h"
@@ -267,7 +268,8 @@ static void split(const struct tern_shard_writer *writer,
 
 /* ---- the index ---- */
 
-/* Walks a part's sequences: documents, clipped to the part, in pieces of at most sequence_tokens_max. */
+/* Walks a part's sequences: documents, clipped to the part, in pieces of at most
+ * sequence_tokens_max. */
 struct walk {
     const struct tern_shard_writer *writer;
     const struct tern_map *documents;
@@ -375,7 +377,8 @@ static tern_status copy_range(const struct output *from,
     return output_flush(to);
 }
 
-/* Both files of one part get their names; the old index goes first, so that no reader sees a mixture. */
+/* Both files of one part get their names; the old index goes first, so that no reader sees a
+ * mixture. */
 static tern_status publish(const char *prefix, struct output *tokens, struct output *index)
 {
     char bin[TERN_PATH_BYTES], idx[TERN_PATH_BYTES];

@@ -1,4 +1,5 @@
-/* data_fixture.h - a folder for one test program, and the files that the data tests write by hand. */
+/* data_fixture.h - a folder for one test program, and the files that the data tests write by
+ * hand. */
 #ifndef TERN_TESTS_IO_DATA_FIXTURE_H
 #define TERN_TESTS_IO_DATA_FIXTURE_H
 

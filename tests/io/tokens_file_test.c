@@ -1,4 +1,5 @@
-/* tokens_file_test.c - shards: every format read, every defect named, what is written and when it gets its name. */
+/* tokens_file_test.c - shards: every format read, every defect named, what is written and when
+ * it gets its name. */
 #include "io/tokens_file.h"
 #include "io/tokens_prepare.h"
 #include "runtime/base/fault.h"
@@ -67,7 +68,8 @@ struct defect {
     const char *words;
 };
 
-/* m: 3 documents of 4, 5, 1 tokens, uint16; its index has 34 + 3 * 12 + 4 * 8 = 102 bytes. l: 10 tokens uint16. */
+/* m: 3 documents of 4, 5, 1 tokens, uint16; its index has 34 + 3 * 12 + 4 * 8 = 102 bytes. l: 10
+ * tokens uint16. */
 static const struct defect defects[] = {
     {"m.idx", 0, -1, 0, 0, "m.idx|byte 0|at least 34"},
     {"m.idx", 33, -1, 0, 0, "m.idx|byte 33|at least 34"},
@@ -349,8 +351,8 @@ static void assert_not_mixed(const char *path)
     tern_free(shard);
 }
 
-/* The n-th write or fsync fails, for n = 1, 2, ... until it succeeds: an old pair stays whole as long as the
- * new one is not durable. */
+/* The n-th write or fsync fails, for n = 1, 2, ... until it succeeds: an old pair stays whole as
+ * long as the new one is not durable. */
 static void test_a_full_disk_leaves_the_old_pair(void **state)
 {
     (void)state;

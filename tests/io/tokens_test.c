@@ -1,4 +1,5 @@
-/* tokens_test.c - which window a sample is: every one once an epoch, pure, in exact shares; and the batch ahead. */
+/* tokens_test.c - which window a sample is: every one once an epoch, pure, in exact shares; and
+ * the batch ahead. */
 #include "io/tokens.h"
 #include "tests/io/shards.h"
 
@@ -35,7 +36,8 @@ static struct tern_tokens *open_tokens(const struct tern_tokens_options *options
     return tokens;
 }
 
-/* First input of sample k; checks that inputs and targets are consecutive ids (the shards count upwards). */
+/* First input of sample k; checks that inputs and targets are consecutive ids (the shards count
+ * upwards). */
 static int32_t first_of(const struct tern_tokens *tokens, int64_t k)
 {
     int32_t inputs[T_MAX], targets[T_MAX];
@@ -106,7 +108,8 @@ static void test_without_shuffle_in_order(void **state)
     tern_tokens_close(tokens);
 }
 
-/* One source over several shards, in name order, windows across their borders; other seeds give other orders. */
+/* One source over several shards, in name order, windows across their borders; other seeds give
+ * other orders. */
 static void test_shards_are_one_source(void **state)
 {
     (void)state;
@@ -166,7 +169,8 @@ static void *read_at_random(void *argument)
     return NULL;
 }
 
-/* The same k is the same window for another instance, in any order, from several threads at once. */
+/* The same k is the same window for another instance, in any order, from several threads at
+ * once. */
 static void test_samples_are_pure(void **state)
 {
     (void)state;
@@ -203,7 +207,8 @@ static void test_samples_are_pure(void **state)
 
 /* ---- mixtures ---- */
 
-/* Every block of B samples holds exactly q_i of source i, and each source's windows come once each pass. */
+/* Every block of B samples holds exactly q_i of source i, and each source's windows come once
+ * each pass. */
 static void test_mixture_has_exact_quotas(void **state)
 {
     (void)state;
@@ -347,7 +352,8 @@ static void test_ids_beyond_the_vocabulary(void **state)
 
 /* ---- beyond 2 GiB ---- */
 
-/* A sparse pair of 3 GiB tokens (6 GiB) in sequences below 2^31, and a llm.c shard whose bytes pass 4 GiB. */
+/* A sparse pair of 3 GiB tokens (6 GiB) in sequences below 2^31, and a llm.c shard whose bytes
+ * pass 4 GiB. */
 static void test_offsets_beyond_2_gib(void **state)
 {
     (void)state;
@@ -384,7 +390,8 @@ static void test_offsets_beyond_2_gib(void **state)
     assert_int_equal(tern_tokens_count(tokens), count);
     assert_int_equal(samples, (count - 1) / 4);
     int32_t inputs[4], targets[4];
-    /* The last window begins at token 4 (samples - 1) = count - 8: then come three zeros and the five ids. */
+    /* The last window begins at token 4 (samples - 1) = count - 8: then come three zeros and the
+     * five ids. */
     assert_ok(tern_tokens_sample(tokens, samples - 1, inputs, targets));
     static const int32_t expected_inputs[] = {0, 0, 0, 11};
     static const int32_t expected_targets[] = {0, 0, 11, 12};
