@@ -177,51 +177,86 @@ static void test_long_words_merge_by_the_definition(void **state)
     tern_tokenizer_close(tokenizer);
 }
 
-/* A file in which a later merge has a lower rank than the one that makes its part: the rest of a
- * run is put back. */
-static void test_merges_out_of_order(void **state)
+/* A tokenizer.json of the 256 bytes and random merges over "abc", ranks in no order: a merge may have
+ * a lower rank than the one that makes its part, and two merges may make the same token. */
+static void write_random_merges(const char *name, uint64_t seed)
 {
-    (void)state;
-    struct tern_tokenizer *small = train_small(258);
-    struct tern_text text;
+    enum {
+        MERGES = 14,
+        LETTERS_MAX = 6
+    };
+    char tokens[3 + MERGES][LETTERS_MAX + 1] = {"a", "b", "c"};
+    struct tern_text text, merges;
     tern_text_init(&text);
+    tern_text_init(&merges);
     assert_ok(tern_text_printf(
-        &text, "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
-               "\"model\":{\"type\":\"BPE\",\"vocab\":{"));
+        &text, "{\"pre_tokenizer\":{\"type\":\"ByteLevel\","
+               "\"add_prefix_space\":false},\"model\":{\"type\":\"BPE\",\"vocab\":{"));
     for (int byte = 0; byte < 256; byte++) {
         char code[4];
         int length = tern_utf8_encode(tern_byte_to_code((uint8_t)byte), code);
         bool escape = byte == '"' || byte == '\\';
-        assert_ok(
-            tern_text_printf(&text, "\"%s%.*s\":%d,", escape ? "\\" : "", length, code, byte));
+        assert_ok(tern_text_printf(&text, "%s\"%s%.*s\":%d", byte > 0 ? "," : "",
+                                   escape ? "\\" : "", length, code, byte));
     }
-    assert_ok(tern_text_printf(&text,
-                               "\"ab\":256,\"abc\":257,\"cab\":258,\"abab\":259,\"cabab\":260},"
-                               "\"merges\":[\"ab c\",\"c ab\",\"c abab\",\"ab ab\",\"a b\"]}}"));
-    write_file("odd.json", text.data, text.length);
-    struct tern_tokenizer *tokenizer;
-    assert_ok(tern_tokenizer_open(at("odd.json"), &tokenizer));
-    char word[900];
-    int32_t expected[900];
-    for (uint64_t seed = 0; seed < 500; seed++) {
-        size_t bytes = 2 + draw(seed, 0) % (sizeof word - 2);
-        for (size_t i = 0; i < bytes; i++) {
-            word[i] = "abcab"[draw(seed, i + 1) % 5];
+    char lines[MERGES][32];
+    int count = 3, made = 0;
+    for (uint64_t i = 0; made < MERGES && i < 400; i++) {
+        const char *left = tokens[draw(seed, 3 * i) % (uint64_t)count];
+        const char *right = tokens[draw(seed, 3 * i + 1) % (uint64_t)count];
+        if (strlen(left) + strlen(right) > LETTERS_MAX) {
+            continue;
         }
-        int64_t expected_count =
-            encode_by_definition(tokenizer, (const uint8_t *)word, (int64_t)bytes, expected);
-        int32_t *ids;
-        int64_t count;
-        assert_ok(tern_tokenizer_encode(tokenizer, word, bytes, true, &ids, &count));
-        if (count != expected_count || memcmp(ids, expected, (size_t)count * sizeof *ids) != 0) {
-            fail_msg("seed %llu, %zu letters: ids differ from the definition",
-                     (unsigned long long)seed, bytes);
+        char whole[2 * LETTERS_MAX + 1];
+        snprintf(whole, sizeof whole, "%s%s", left, right);
+        snprintf(lines[made++], sizeof lines[0], "\"%s %s\"", left, right);
+        int known = 0;
+        while (known < count && strcmp(tokens[known], whole) != 0) {
+            known++;
         }
-        tern_free(ids);
+        if (known == count) {
+            assert_ok(tern_text_printf(&text, ",\"%s\":%d", whole, 256 + count));
+            memcpy(tokens[count++], whole, strlen(whole) + 1);
+        }
     }
-    tern_tokenizer_close(tokenizer);
-    tern_tokenizer_close(small);
+    for (int i = 0; i < made; i++) {
+        uint64_t from = tern_random_permute(seed, 0, (uint64_t)made, (uint64_t)i);
+        assert_ok(tern_text_printf(&merges, "%s%s", i > 0 ? "," : "", lines[from]));
+    }
+    assert_ok(tern_text_printf(&text, "},\"merges\":[%s]}}", merges.data));
+    write_file(name, text.data, text.length);
+    tern_text_fini(&merges);
     tern_text_fini(&text);
+}
+
+static void test_merges_out_of_order(void **state)
+{
+    (void)state;
+    char word[300];
+    int32_t expected[300];
+    for (uint64_t seed = 0; seed < 400; seed++) {
+        struct tern_tokenizer *tokenizer;
+        write_random_merges("odd.json", seed);
+        assert_ok(tern_tokenizer_open(at("odd.json"), &tokenizer));
+        for (uint64_t turn = 0; turn < 10; turn++) {
+            size_t bytes = 2 + draw(seed, 1000 + turn) % (sizeof word - 2);
+            for (size_t i = 0; i < bytes; i++) {
+                word[i] = "abc"[draw(seed + turn * 1000, 2000 + i) % 3];
+            }
+            int64_t expected_count =
+                encode_by_definition(tokenizer, (const uint8_t *)word, (int64_t)bytes, expected);
+            int32_t *ids;
+            int64_t count;
+            assert_ok(tern_tokenizer_encode(tokenizer, word, bytes, true, &ids, &count));
+            if (count != expected_count ||
+                memcmp(ids, expected, (size_t)count * sizeof *ids) != 0) {
+                fail_msg("seed %llu, %zu letters: ids differ from the definition",
+                         (unsigned long long)seed, bytes);
+            }
+            tern_free(ids);
+        }
+        tern_tokenizer_close(tokenizer);
+    }
 }
 
 /* ---- special tokens ---- */

@@ -256,6 +256,35 @@ static void test_mixture_has_exact_quotas(void **state)
     }
 }
 
+/* A source of a mixture comes in another order each time it begins anew. */
+static void test_mixture_passes_differ(void **state)
+{
+    (void)state;
+    enum {
+        WINDOWS = 50
+    };
+    write_counting("again", 0, 4 * WINDOWS + 1);
+    const char *const patterns[] = {at("again")};
+    static const double weights[] = {1};
+    struct tern_tokens_options options = options_of(patterns, 1, 4, 6);
+    options.weights = weights;
+    struct tern_tokens *tokens = open_tokens(&options);
+    for (int64_t pass = 0; pass < 5; pass++) {
+        int64_t seen[WINDOWS] = {0};
+        int64_t same = 0;
+        for (int64_t k = 0; k < WINDOWS; k++) {
+            int32_t first = first_of(tokens, pass * WINDOWS + k);
+            seen[first / 4]++;
+            same += first == first_of(tokens, (pass + 1) * WINDOWS + k);
+        }
+        for (int64_t w = 0; w < WINDOWS; w++) {
+            assert_int_equal(seen[w], 1);
+        }
+        assert_true(same < WINDOWS / 4);
+    }
+    tern_tokens_close(tokens);
+}
+
 /* Shares that no small block has: 65536 samples, each quota within one of its share. */
 static void test_mixture_of_odd_weights(void **state)
 {
@@ -613,6 +642,7 @@ int main(void)
         cmocka_unit_test(test_shards_are_one_source),
         cmocka_unit_test(test_samples_are_pure),
         cmocka_unit_test(test_mixture_has_exact_quotas),
+        cmocka_unit_test(test_mixture_passes_differ),
         cmocka_unit_test(test_mixture_of_odd_weights),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_ids_beyond_the_vocabulary),
