@@ -55,7 +55,8 @@ static tern_status cpu_download(struct tern_device *device,
     return TERN_OK;
 }
 
-/* Copies and fills go through the pool in pieces: one core alone does not reach the memory's bandwidth. */
+/* Copies and fills go through the pool in pieces: one core alone does not reach the memory's
+ * bandwidth. */
 enum {
     COPY_PIECE_BYTES = 1 << 20
 };

@@ -1,11 +1,12 @@
 /* gemm.c - the matrix product: blocks, packing and tiles spread over the pool.
  *
- * Sums: k is cut into blocks whose length depends on k and the variant alone; inside a block one accumulator an
- * element, blocks added in ascending order in f32. m and n may be cut anywhere, so neither the thread count nor the
- * size of the workspace shows in a result.
+ * Sums: k is cut into blocks whose length depends on k and the variant alone; inside a block one
+ * accumulator an element, blocks added in ascending order in f32. m and n may be cut anywhere, so
+ * neither the thread count nor the size of the workspace shows in a result.
  *
- * A chunk (m_chunk, n_chunk, k_chunk) is what fits into the workspace when packed. For each chunk the pool packs both
- * factors (once each, never again for the same chunk), then works through tiles of the output that fit into L2. */
+ * A chunk (m_chunk, n_chunk, k_chunk) is what fits into the workspace when packed. For each chunk
+ * the pool packs both factors (once each, never again for the same chunk), then works through tiles
+ * of the output that fit into L2. */
 #include "kernels/cpu/gemm.h"
 
 #include "runtime/base/check.h"
@@ -85,7 +86,8 @@ static const char *at(const void *base, int64_t index, enum tern_dtype dtype)
     return (const char *)base + index * (int64_t)tern_dtype_bytes(dtype);
 }
 
-/* Packs some panels of one block of k. Panels of block kb start at kb * k_block * panels * stride. */
+/* Packs some panels of one block of k. Panels of block kb start at kb * k_block * panels * stride.
+ */
 static void pack_panels(const struct gemm_job *job, bool is_a, int64_t kb, int64_t group)
 {
     const struct tern_gemm_args *g = job->args;
@@ -261,7 +263,8 @@ static void run_chunk(struct gemm_job *job)
     tern_cpu_parallel(job->device, tiles, tile_task, job);
 }
 
-/* Length of a block of k: equal blocks, none longer than the variant's. Depends on k and the variant only. */
+/* Length of a block of k: equal blocks, none longer than the variant's. Depends on k and the
+ * variant only. */
 static int64_t block_length(int64_t k, const struct tern_gemm_kernel *kernel)
 {
     int64_t blocks = ceil_div(k, kernel->k_block);
@@ -497,7 +500,8 @@ void tern_cpu_gemm_needs(const struct tern_op_limits *limits,
                          size_t *shared,
                          size_t *scratch)
 {
-    /* Packed, a factor has at most long * wide elements; padding of a small one stays below PACK_BYTES_MIN. */
+    /* Packed, a factor has at most long * wide elements; padding of a small one stays below
+     * PACK_BYTES_MIN. */
     int64_t longest = max_i64(limits->rows, max_i64(limits->width, limits->vocab));
     int64_t wide = max_i64(limits->rows, limits->width);
     int64_t elements = min_i64(longest, PACK_BYTES_MAX) * min_i64(wide, PACK_BYTES_MAX);

@@ -1,10 +1,10 @@
 /* gemm.h - inside the matrix product: the choice of variant, and the table that each variant fills.
  *
- * Factors are packed into panels in the order in which the tile kernel reads them. A panel holds `width` rows of
- * op(a) (or columns of op(b)): its lanes. Formats, with k padded by zeros to a multiple of k_unit:
- *   F32    [k][stride]      float
- *   PAIRS  [k/2][stride][2] bf16: what vdpbf16ps multiplies
- *   ROWS   [k/32][32][32]   bf16: lane-major blocks, the left tiles of AMX (the right ones are PAIRS) */
+ * Factors are packed into panels in the order in which the tile kernel reads them. A panel holds
+ * `width` rows of op(a) (or columns of op(b)): its lanes. Formats, with k padded by zeros to a
+ * multiple of k_unit: F32    [k][stride]      float PAIRS  [k/2][stride][2] bf16: what vdpbf16ps
+ * multiplies ROWS   [k/32][32][32]   bf16: lane-major blocks, the left tiles of AMX (the right ones
+ * are PAIRS) */
 #ifndef TERN_KERNELS_CPU_GEMM_H
 #define TERN_KERNELS_CPU_GEMM_H
 
@@ -34,15 +34,17 @@ const char *tern_gemm_variant_name(enum tern_gemm_variant variant);
 enum tern_gemm_variant tern_gemm_pick_variant(const struct tern_gemm_args *args,
                                               enum tern_cpu_level level,
                                               bool dot_is_fast);
-/* The product by a given variant, which the device's level must include. The tests force every one. */
+/* The product by a given variant, which the device's level must include. The tests force every one.
+ */
 tern_status tern_gemm_run(struct tern_cpu_device *device,
                           const struct tern_gemm_args *args,
                           enum tern_gemm_variant variant);
-/* `level`, or the one below AMX when the tile unit does not agree with the scalar loop (a warning says so). */
+/* `level`, or the one below AMX when the tile unit does not agree with the scalar loop (a warning
+ * says so). */
 enum tern_cpu_level tern_cpu_gemm_level_checked(enum tern_cpu_level level);
 
-/* A slice of a factor that becomes one panel. Element (lane, p) is src[lane * lane_stride + p * k_stride]; one of the
- * strides is 1. */
+/* A slice of a factor that becomes one panel. Element (lane, p) is src[lane * lane_stride + p *
+ * k_stride]; one of the strides is 1. */
 struct tern_gemm_slice {
     const void *src;
     enum tern_dtype dtype;
@@ -61,7 +63,8 @@ enum tern_gemm_format {
 /* Writes 16 * groups lanes (stride 16 * groups) or, generic, any width. */
 typedef void (*tern_gemm_pack_fn)(const struct tern_gemm_slice *slice, int stride, void *panel);
 
-/* What happens to a tile of sums: d = [d +] c [+ bias], gelu. c may be d itself when that is f32. */
+/* What happens to a tile of sums: d = [d +] c [+ bias], gelu. c may be d itself when that is f32.
+ */
 struct tern_gemm_finish {
     const float *c;
     int64_t ldc;
@@ -95,7 +98,8 @@ struct tern_gemm_kernel {
     void (*finish)(const struct tern_gemm_finish *finish);
 };
 
-/* c (m, n) f32 = a (m, k) * columns of b as stored. a: f32, row stride lda. b_trans: b is (n, k). */
+/* c (m, n) f32 = a (m, k) * columns of b as stored. a: f32, row stride lda. b_trans: b is (n, k).
+ */
 struct tern_gemm_few {
     const float *a;
     int64_t lda;

@@ -1,4 +1,5 @@
-/* gemm_amx.c - the matrix product with AMX bf16 tiles: 32 x 32 outputs as 2 x 2 tiles of 16 x 16, 32 of k a step. */
+/* gemm_amx.c - the matrix product with AMX bf16 tiles: 32 x 32 outputs as 2 x 2 tiles of 16 x 16,
+ * 32 of k a step. */
 #include "kernels/cpu/gemm_avx512.h"
 #include "runtime/base/log.h"
 
@@ -19,8 +20,9 @@ struct tile_config {
     uint8_t rows[16];
 };
 
-/* All eight tiles 16 rows of 64 bytes; panels are padded with zeros to that. Loading the configuration costs some
- * tens of cycles against thousands for a panel, and leaves nothing behind for other code to trip over. */
+/* All eight tiles 16 rows of 64 bytes; panels are padded with zeros to that. Loading the
+ * configuration costs some tens of cycles against thousands for a panel, and leaves nothing behind
+ * for other code to trip over. */
 static void configure_tiles(void)
 {
     struct tile_config config = {.palette = 1};
@@ -71,7 +73,8 @@ static void tile_amx(int64_t k,
     }
 }
 
-/* Lane-major: 32 values of k a lane. The other orientation goes through the plain loop's definition. */
+/* Lane-major: 32 values of k a lane. The other orientation goes through the plain loop's
+ * definition. */
 static void pack_rows(const struct tern_gemm_slice *s, int stride, void *panel)
 {
     if (s->k_stride != 1 || s->dtype != TERN_BF16) {

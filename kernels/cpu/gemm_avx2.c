@@ -82,7 +82,8 @@ static void tile_avx2(int64_t k,
     }
 }
 
-/* The bf16 nearest to each f32 (ties to even, NaN stays NaN), in the upper half of each 32-bit lane. */
+/* The bf16 nearest to each f32 (ties to even, NaN stays NaN), in the upper half of each 32-bit
+ * lane. */
 static __m256i bf16_bits(__m256 x)
 {
     __m256i bits = _mm256_castps_si256(x);
@@ -203,7 +204,8 @@ static void pack_avx2(const struct tern_gemm_slice *slice, int stride, void *pan
     }
 }
 
-/* exp(x) as in gemm_avx512.c; x is held in [-104, 88] so that 2^n can be made of two normal factors. */
+/* exp(x) as in gemm_avx512.c; x is held in [-104, 88] so that 2^n can be made of two normal
+ * factors. */
 static __m256 exp_8(__m256 x)
 {
     x = _mm256_min_ps(_mm256_max_ps(x, _mm256_set1_ps(-104.0f)), _mm256_set1_ps(88.7f));

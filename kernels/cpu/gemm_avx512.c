@@ -1,4 +1,5 @@
-/* gemm_avx512.c - the matrix product with fp32 FMA on AVX-512: 14 x 32 tiles, packing by 16 x 16 transposes. */
+/* gemm_avx512.c - the matrix product with fp32 FMA on AVX-512: 14 x 32 tiles, packing by 16 x 16
+ * transposes. */
 #include "kernels/cpu/gemm_avx512.h"
 
 enum {
@@ -8,12 +9,14 @@ enum {
     K_BLOCK = 384
 };
 
-/* Per step of k: two vectors of b, and each of the rows' values of a broadcast into two FMAs. 28 sums, 2 of b and 1
- * broadcast fill the 32 registers; 28 FMAs for 16 loads keep the FMA units, not the load ports, the limit. */
+/* Per step of k: two vectors of b, and each of the rows' values of a broadcast into two FMAs. 28
+ * sums, 2 of b and 1 broadcast fill the 32 registers; 28 FMAs for 16 loads keep the FMA units, not
+ * the load ports, the limit. */
 #define TILE_ROWS(rows) \
     static void tile_##rows(int64_t k, const float *a, const float *b, struct tile_out out) \
     { \
         __m512 c0[rows], c1[rows]; \
+        prefetch_out(out, rows); \
         UNROLL for (int i = 0; i < (rows); i++) \
         { \
             c0[i] = c1[i] = _mm512_setzero_ps(); \
@@ -133,8 +136,8 @@ const struct tern_gemm_kernel tern_gemm_avx512 = {
     .finish = tern_gemm_finish_avx512,
 };
 
-/* exp(x) for x <= 88: 2^n * poly(r), r in [-ln2/2, ln2/2]; error below 2 ulp, 0 for x < -104. The coefficients are
- * Taylor's up to r^7 (the next term is 3e-9 at most). */
+/* exp(x) for x <= 88: 2^n * poly(r), r in [-ln2/2, ln2/2]; error below 2 ulp, 0 for x < -104. The
+ * coefficients are Taylor's up to r^7 (the next term is 3e-9 at most). */
 static __m512 exp_16(__m512 x)
 {
     __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)),
@@ -152,7 +155,8 @@ static __m512 exp_16(__m512 x)
     return _mm512_scalef_ps(y, n);
 }
 
-/* x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3): the tanh form without cancellation for x < 0. */
+/* x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3): the tanh form without cancellation for x <
+ * 0. */
 static __m512 gelu_16(__m512 x)
 {
     __m512 cubic = _mm512_mul_ps(_mm512_mul_ps(x, x), x);
@@ -195,104 +199,168 @@ void tern_gemm_finish_avx512(const struct tern_gemm_finish *f)
     }
 }
 
-/* b (n, k): 4 columns at a time against up to 4 rows, 16 partial sums a product. */
-static void few_dots(const struct tern_gemm_few *few, int64_t j, int64_t i0, int columns, int rows)
+#define INLINE static inline __attribute__((always_inline))
+
+/* One step of 16 along k: every row of a against every column of b. */
+INLINE void dots_step(const struct tern_gemm_few *few,
+                      int64_t p,
+                      __mmask16 mask,
+                      const int64_t *column,
+                      int rows,
+                      int columns,
+                      bool is_bf16,
+                      __m512 sum[][4])
 {
-    bool is_bf16 = few->b_dtype == TERN_BF16;
-    __m512 sum[4][4];
-    UNROLL for (int q = 0; q < 16; q++)
+    __m512 b[4];
+    UNROLL for (int q = 0; q < columns; q++)
     {
-        sum[q / 4][q % 4] = _mm512_setzero_ps();
+        b[q] = load_16(few->b, column[q] * few->ldb + p, is_bf16, mask);
     }
-    for (int64_t p = 0; p < few->k; p += 16) {
-        __mmask16 mask = lane_mask(few->k - p);
-        __m512 b[4];
-        UNROLL for (int q = 0; q < 4; q++)
+    UNROLL for (int i = 0; i < rows; i++)
+    {
+        __m512 a = _mm512_maskz_loadu_ps(mask, few->a + i * few->lda + p);
+        UNROLL for (int q = 0; q < columns; q++)
         {
-            int64_t column = j + (q < columns ? q : 0);
-            b[q] = load_16(few->b, column * few->ldb + p, is_bf16, mask);
-        }
-        UNROLL for (int i = 0; i < 4; i++)
-        {
-            if (i < rows) {
-                __m512 a = _mm512_maskz_loadu_ps(mask, few->a + (i0 + i) * few->lda + p);
-                UNROLL for (int q = 0; q < 4; q++)
-                {
-                    sum[i][q] = _mm512_fmadd_ps(a, b[q], sum[i][q]);
-                }
-            }
-        }
-    }
-    for (int i = 0; i < rows; i++) {
-        for (int q = 0; q < columns; q++) {
-            few->c[(i0 + i) * few->ldc + j + q] = _mm512_reduce_add_ps(sum[i][q]);
+            sum[i][q] = _mm512_fmadd_ps(a, b[q], sum[i][q]);
         }
     }
 }
 
-/* b (k, n): 64 columns at a time against up to 4 rows; the rows of b ahead are fetched by hand, because their stride
- * crosses pages, which the hardware does not follow. */
-static void few_axpy(const struct tern_gemm_few *few, int64_t j, int64_t i0, int rows)
+/* b (n, k): `columns` columns from j on against all rows over k in [p, end), 16 partial sums a
+ * product; added to c when p > 0. Inlined with constants, so that the sums are registers; columns
+ * past the end repeat the first. */
+INLINE void few_dots(const struct tern_gemm_few *few,
+                     int64_t j,
+                     int64_t p,
+                     int64_t end,
+                     int rows,
+                     int columns,
+                     bool is_bf16)
+{
+    __m512 sum[TERN_GEMM_FEW_ROWS][4];
+    int64_t column[4];
+    bool add = p > 0;
+    UNROLL for (int q = 0; q < columns; q++)
+    {
+        column[q] = j + q < few->n ? j + q : j;
+        UNROLL for (int i = 0; i < rows; i++)
+        {
+            sum[i][q] = _mm512_setzero_ps();
+        }
+    }
+    for (; p + 16 <= end; p += 16) {
+        dots_step(few, p, 0xffff, column, rows, columns, is_bf16, sum);
+    }
+    if (p < end) {
+        dots_step(few, p, lane_mask(end - p), column, rows, columns, is_bf16, sum);
+    }
+    UNROLL for (int q = 0; q < columns; q++)
+    {
+        UNROLL for (int i = 0; i < rows; i++)
+        {
+            if (q == 0 || column[q] != j) {
+                float *c = few->c + i * few->ldc + column[q];
+                float part = _mm512_reduce_add_ps(sum[i][q]);
+                *c = add ? *c + part : part;
+            }
+        }
+    }
+}
+
+/* b (k, n): `vectors` vectors of columns from j on against all rows. The rows of b ahead are
+ * fetched by hand: their stride crosses pages, which the hardware does not follow. */
+INLINE void few_axpy(const struct tern_gemm_few *few,
+                     int64_t j,
+                     int rows,
+                     int vectors,
+                     bool is_bf16)
 {
     enum {
-        AHEAD = 16
+        AHEAD = 24
     };
-    bool is_bf16 = few->b_dtype == TERN_BF16;
     int64_t bytes = is_bf16 ? 2 : 4;
-    __mmask16 mask[4];
-    __m512 sum[4][4];
-    UNROLL for (int q = 0; q < 4; q++)
+    __mmask16 mask[8];
+    __m512 sum[TERN_GEMM_FEW_ROWS][8];
+    UNROLL for (int q = 0; q < vectors; q++)
     {
         mask[q] = lane_mask(few->n - j - 16 * q);
-        UNROLL for (int i = 0; i < 4; i++)
+        UNROLL for (int i = 0; i < rows; i++)
         {
             sum[i][q] = _mm512_setzero_ps();
         }
     }
     for (int64_t p = 0; p < few->k; p++) {
-        if (p + AHEAD < few->k) {
-            const char *ahead = (const char *)few->b + ((p + AHEAD) * few->ldb + j) * bytes;
-            for (int64_t line = 0; line < 64 * bytes; line += 64) {
-                _mm_prefetch(ahead + line, _MM_HINT_T0);
-            }
-        }
-        UNROLL for (int q = 0; q < 4; q++)
+        uintptr_t ahead = (uintptr_t)few->b + (uintptr_t)(((p + AHEAD) * few->ldb + j) * bytes);
+        __m512 b[8];
+        UNROLL for (int q = 0; q < vectors; q++)
         {
-            if (mask[q] == 0) {
-                break;
+            if (!is_bf16 || q % 2 == 0) {
+                _mm_prefetch((const char *)(ahead + (uintptr_t)(16 * q * bytes)), _MM_HINT_T0);
             }
-            __m512 b = load_16(few->b, p * few->ldb + j + 16 * q, is_bf16, mask[q]);
-            UNROLL for (int i = 0; i < 4; i++)
+            b[q] = load_16(few->b, p * few->ldb + j + 16 * q, is_bf16, mask[q]);
+        }
+        UNROLL for (int i = 0; i < rows; i++)
+        {
+            __m512 a = _mm512_set1_ps(few->a[i * few->lda + p]);
+            UNROLL for (int q = 0; q < vectors; q++)
             {
-                __m512 x = _mm512_set1_ps(i < rows ? few->a[(i0 + i) * few->lda + p] : 0.0f);
-                sum[i][q] = _mm512_fmadd_ps(x, b, sum[i][q]);
+                sum[i][q] = _mm512_fmadd_ps(a, b[q], sum[i][q]);
             }
         }
     }
-    for (int i = 0; i < rows; i++) {
-        UNROLL for (int q = 0; q < 4; q++)
+    UNROLL for (int i = 0; i < rows; i++)
+    {
+        UNROLL for (int q = 0; q < vectors; q++)
         {
-            if (mask[q] != 0) {
-                float *to = few->c + (i0 + i) * few->ldc + j + 16 * q;
-                _mm512_mask_storeu_ps(to, mask[q], sum[i][q]);
-            }
+            _mm512_mask_storeu_ps(few->c + i * few->ldc + j + 16 * q, mask[q], sum[i][q]);
         }
     }
 }
 
+/* Rows of a stay in L1 while all columns pass by. */
+enum {
+    FEW_K_BLOCK = 768
+};
+
+/* Columns and vectors at a time are what the registers hold beside the sums of so many rows. */
+#define FEW_RUN(rows, columns, vectors) \
+    static void few_run_##rows(const struct tern_gemm_few *few) \
+    { \
+        bool is_bf16 = few->b_dtype == TERN_BF16; \
+        for (int64_t p = 0; few->b_trans && p < few->k; p += FEW_K_BLOCK) { \
+            int64_t end = p + FEW_K_BLOCK < few->k ? p + FEW_K_BLOCK : few->k; \
+            for (int64_t j = 0; j < few->n; j += (columns)) { \
+                if (is_bf16) { \
+                    few_dots(few, j, p, end, rows, columns, true); \
+                } else { \
+                    few_dots(few, j, p, end, rows, columns, false); \
+                } \
+            } \
+        } \
+        for (int64_t j = 0; !few->b_trans && j < few->n; j += 16 * (vectors)) { \
+            if (is_bf16) { \
+                few_axpy(few, j, rows, vectors, true); \
+            } else { \
+                few_axpy(few, j, rows, vectors, false); \
+            } \
+        } \
+    }
+
+FEW_RUN(1, 4, 8)
+FEW_RUN(2, 4, 8)
+FEW_RUN(3, 4, 6)
+FEW_RUN(4, 4, 5)
+FEW_RUN(5, 3, 4)
+FEW_RUN(6, 3, 4)
+FEW_RUN(7, 2, 3)
+FEW_RUN(8, 2, 3)
+
 static void few_run_avx512(const struct tern_gemm_few *few)
 {
-    int64_t step = few->b_trans ? 4 : 64;
-    for (int64_t j = 0; j < few->n; j += step) {
-        for (int64_t i = 0; i < few->m; i += 4) {
-            int rows = few->m - i < 4 ? (int)(few->m - i) : 4;
-            if (few->b_trans) {
-                few_dots(few, j, i, few->n - j < 4 ? (int)(few->n - j) : 4, rows);
-            } else {
-                few_axpy(few, j, i, rows);
-            }
-        }
-    }
+    static void (*const by_rows[])(const struct tern_gemm_few *) = {
+        few_run_1, few_run_2, few_run_3, few_run_4, few_run_5, few_run_6, few_run_7, few_run_8,
+    };
+    by_rows[few->m - 1](few);
 }
 
 const struct tern_gemm_few_kernel tern_gemm_few_avx512 = {

@@ -1,4 +1,5 @@
-/* gemm_avx512_bf16.c - the matrix product with bf16 dot products (vdpbf16ps): 14 x 32 tiles over pairs of k. */
+/* gemm_avx512_bf16.c - the matrix product with bf16 dot products (vdpbf16ps): 14 x 32 tiles over
+ * pairs of k. */
 #include "kernels/cpu/gemm_avx512.h"
 
 enum {
@@ -13,6 +14,7 @@ enum {
     static void tile_##rows(int64_t pairs, const int *a, const int *b, struct tile_out out) \
     { \
         __m512 c0[rows], c1[rows]; \
+        prefetch_out(out, rows); \
         UNROLL for (int i = 0; i < (rows); i++) \
         { \
             c0[i] = c1[i] = _mm512_setzero_ps(); \

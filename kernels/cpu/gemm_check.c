@@ -1,4 +1,5 @@
-/* gemm_check.c - does the tile unit compute what the plain loop does? Asked once a process, before AMX is used. */
+/* gemm_check.c - does the tile unit compute what the plain loop does? Asked once a process, before
+ * AMX is used. */
 #include "kernels/cpu/gemm.h"
 #include "runtime/base/log.h"
 
@@ -12,7 +13,8 @@ enum {
     LENGTH = 96
 };
 
-/* Small integers: every product and sum is exact in bf16 and fp32, so the two must agree to the bit. */
+/* Small integers: every product and sum is exact in bf16 and fp32, so the two must agree to the
+ * bit. */
 static float check_value(int i, int p)
 {
     return (float)((i * 7 + p * 13) % 17 - 8);

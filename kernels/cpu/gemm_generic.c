@@ -1,5 +1,5 @@
-/* gemm_generic.c - the matrix product on any processor: 4-wide vectors, 6 x 8 tiles, and the packing loops that
- * define the panel formats. */
+/* gemm_generic.c - the matrix product on any processor: 4-wide vectors, 6 x 8 tiles, and the
+ * packing loops that define the panel formats. */
 #include "kernels/cpu/gemm.h"
 
 #include <math.h>
@@ -89,7 +89,8 @@ static void tile_generic(int64_t k,
 
 static float gelu_tanh(float x)
 {
-    /* x/2 (1 + tanh(u)) = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3): no cancellation for x < 0. */
+    /* x/2 (1 + tanh(u)) = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3): no cancellation
+     * for x < 0. */
     float u = 0.7978845608f * (x + 0.044715f * x * x * x);
     return x / (1.0f + expf(-2.0f * u));
 }

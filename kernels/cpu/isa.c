@@ -87,7 +87,8 @@ static enum tern_cpu_level find_level(void)
     return TERN_CPU_AMX;
 }
 
-/* CPUID leaves a virtual machine (20 to 70 us a time), so each answer is kept, plus 1; 0: not asked yet. */
+/* CPUID leaves a virtual machine (20 to 70 us a time), so each answer is kept, plus 1; 0: not asked
+ * yet. */
 enum tern_cpu_level tern_cpu_level_found(void)
 {
     static atomic_int kept;
@@ -102,8 +103,8 @@ enum tern_cpu_level tern_cpu_level_found(void)
 static bool is_dot_fast(void)
 {
     /* Register-only loops of bench/peak, vdpbf16ps against fp32 FMA in flops:
-     *   AMD Zen 4: see bench/peak; Intel Sapphire Rapids: 0.46 (336 against 155 Gop/s on two cores).
-     * So: AMD yes, others no until they have been measured. */
+     *   AMD Zen 4: see bench/peak; Intel Sapphire Rapids: 0.46 (336 against 155 Gop/s on two
+     * cores). So: AMD yes, others no until they have been measured. */
     unsigned a, b, c, d;
     if (tern_cpu_level_found() < TERN_CPU_AVX512_BF16 || !__get_cpuid(0, &a, &b, &c, &d)) {
         return false;

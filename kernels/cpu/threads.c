@@ -1,10 +1,11 @@
-/* threads.c - the pool: workers join an open loop, take task numbers, leave; they spin briefly, then sleep.
+/* threads.c - the pool: workers join an open loop, take task numbers, leave; they spin briefly,
+ * then sleep.
  *
- * One 32-bit word holds the state: [generation:16 | open:1 | joined:15]. The caller fills the job, then opens a new
- * generation; a worker joins by adding 1 while the word is open, so the job cannot change under it; the caller closes
- * the word when the task numbers run out and waits until joined is 0. A worker that wakes late finds the word closed
- * and has missed nothing: nobody waits for a thread that the scheduler has not run. That is what keeps eight ranks on
- * two cores moving. */
+ * One 32-bit word holds the state: [generation:16 | open:1 | joined:15]. The caller fills the job,
+ * then opens a new generation; a worker joins by adding 1 while the word is open, so the job cannot
+ * change under it; the caller closes the word when the task numbers run out and waits until joined
+ * is 0. A worker that wakes late finds the word closed and has missed nothing: nobody waits for a
+ * thread that the scheduler has not run. That is what keeps eight ranks on two cores moving. */
 #include "kernels/cpu/threads.h"
 
 #include "runtime/base/check.h"
@@ -25,8 +26,8 @@
 #define STATE_GENERATION 0xffff0000u
 #define GENERATION_ONE   0x00010000u
 
-/* About 30 us on current x86 cores (a pause is 40 to 140 cycles): longer than the gap between two loops of a layer,
- * shorter than what a neighbour on an oversubscribed core would miss. */
+/* About 30 us on current x86 cores (a pause is 40 to 140 cycles): longer than the gap between two
+ * loops of a layer, shorter than what a neighbour on an oversubscribed core would miss. */
 enum {
     SPIN_PAUSES = 1000
 };
@@ -215,7 +216,8 @@ void tern_cpu_pool_destroy(struct tern_cpu_pool *pool)
         return;
     }
     atomic_store(&pool->stop, true);
-    /* A new, closed generation: whoever is between its check of stop and futex_wait does not fall asleep. */
+    /* A new, closed generation: whoever is between its check of stop and futex_wait does not fall
+     * asleep. */
     atomic_fetch_add(&pool->state, GENERATION_ONE);
     futex_wake_all(&pool->state);
     for (int i = 0; i < pool->worker_count; i++) {

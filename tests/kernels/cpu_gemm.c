@@ -1,5 +1,6 @@
-/* cpu_gemm.c - the matrix product, every variant that this machine can run, against its definition in double: tile
- * edges, all four forms, dtypes, epilogues, odd strides, chunks; and the same bits on any number of threads. */
+/* cpu_gemm.c - the matrix product, every variant that this machine can run, against its definition
+ * in double: tile edges, all four forms, dtypes, epilogues, odd strides, chunks; and the same bits
+ * on any number of threads. */
 #include "kernels/cpu/gemm.h"
 #include "kernels/tolerance.h"
 #include "runtime/base/mem.h"
@@ -289,8 +290,8 @@ static void run_shape(enum tern_gemm_variant variant, const struct shape *s)
     const char *name = tern_gemm_variant_name(variant);
     struct problem p = problem_make(s);
     assert_int_equal(tern_gemm_run(g_device, &p.args, variant), TERN_OK);
-    /* Every element, or of a large product one in 17 (no tile's side is a multiple of that). */
-    int64_t step = s->m * s->n * s->k > 10000000 ? 17 : 1;
+    /* Every element, or of a large product one in 211: a prime, so that every place in a tile gets its turn. */
+    int64_t step = s->m * s->n * s->k > 1000000 ? 211 : 1;
     for (int64_t e = 0; e < s->m * s->n; e += step) {
         check_element(&p, name, e / s->n, e % s->n);
     }
@@ -375,14 +376,15 @@ static void combinations(enum tern_gemm_variant variant)
     }
 }
 
-/* More than the smallest workspace holds: several chunks of m, n and k, and f32 sums of a bf16 output. */
+/* More than the smallest workspace holds: several chunks of m, n and k, and f32 sums of a bf16
+ * output. */
 static void chunks(enum tern_gemm_variant variant)
 {
     if (variant >= TERN_GEMM_FEW_GENERIC) {
         return;
     }
     for (int form = 0; form < 3; form++) {
-        struct shape s = plain_shape(variant, 150, 160, 4200);
+        struct shape s = plain_shape(variant, 70, 160, 4200);
         s.d = form == 0 ? TERN_F32 : TERN_BF16;
         s.accumulate = form == 0;
         s.epilogue = form == 2 ? TERN_EPILOGUE_BIAS_GELU : TERN_EPILOGUE_NONE;
@@ -498,8 +500,8 @@ static void gelu_error(enum tern_gemm_variant variant)
     for (int j = 0; j < COUNT; j++) {
         double x = get(&p.bias, j), want = gelu(x), got = get(&p.d, j);
         double u = 0.7978845608 * (x + 0.044715 * x * x * x);
-        /* exp turns the rounding of its argument (of size 2u) into a relative error; below x times the smallest normal
-         * number there are no relative errors. */
+        /* exp turns the rounding of its argument (of size 2u) into a relative error; below x times
+         * the smallest normal number there are no relative errors. */
         double bound = ldexp(1, -24) * (8 + 8 * fabs(u)) * fabs(want) + ldexp(fabs(x), -126);
         assert_int_equal(get(&p.aux, j) == x, 1);
         if (!(fabs(got - want) <= bound)) {
@@ -540,7 +542,8 @@ static void test_nan_spreads(void **state)
     each_variant(nan_spreads);
 }
 
-/* The packing loops of a level against those that define the format: AMX's can be checked without AMX. */
+/* The packing loops of a level against those that define the format: AMX's can be checked without
+ * AMX. */
 static void check_packing(const struct tern_gemm_kernel *kernel, bool is_a)
 {
     static const tern_gemm_pack_fn plain[] = {tern_gemm_pack_f32, tern_gemm_pack_pairs,

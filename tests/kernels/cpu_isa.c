@@ -1,4 +1,5 @@
-/* cpu_isa.c - TERN_CPU_ISA lowers the level and names what it does not know; the variant follows shape and level. */
+/* cpu_isa.c - TERN_CPU_ISA lowers the level and names what it does not know; the variant follows
+ * shape and level. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gemm.h"
 #include "runtime/base/mem.h"

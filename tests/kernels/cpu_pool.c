@@ -87,8 +87,8 @@ static void meet_task(void *arg, int64_t task, int thread)
     }
 }
 
-/* Tasks that wait for each other end only when as many threads run them, sleeping ones included: between the loops
- * the caller is away for longer than a worker spins. */
+/* Tasks that wait for each other end only when as many threads run them, sleeping ones included:
+ * between the loops the caller is away for longer than a worker spins. */
 static void test_sleepers_wake(void **state)
 {
     (void)state;
