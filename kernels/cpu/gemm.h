@@ -1,10 +1,12 @@
 /* gemm.h - inside the matrix product: the choice of variant, and the table that each variant fills.
  *
  * Factors are packed into panels in the order in which the tile kernel reads them. A panel holds
- * `width` rows of op(a) (or columns of op(b)): its lanes. Formats, with k padded by zeros to a
- * multiple of k_unit: F32    [k][stride]      float PAIRS  [k/2][stride][2] bf16: what vdpbf16ps
- * multiplies ROWS   [k/32][32][32]   bf16: lane-major blocks, the left tiles of AMX (the right ones
- * are PAIRS) */
+ * `width` rows of op(a) (or columns of op(b)): its lanes, `stride` apart along k. Formats, with k
+ * padded by zeros to a multiple of k_unit:
+ *
+ *   F32    float [k][stride]
+ *   PAIRS  bf16 [k/2][stride][2]: what vdpbf16ps multiplies, and the right tiles of AMX
+ *   ROWS   bf16 [k/32][32][32]: lane-major blocks, the left tiles of AMX */
 #ifndef TERN_KERNELS_CPU_GEMM_H
 #define TERN_KERNELS_CPU_GEMM_H
 
