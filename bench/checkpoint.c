@@ -1,10 +1,12 @@
-/* checkpoint.c - how fast a checkpoint is committed and read back, beside dd on the same disk in the same rounds.
+/* checkpoint.c - how fast a checkpoint is committed and read back, beside dd on the same disk in
+ * the same rounds.
  *
- *   bench_checkpoint [FOLDER [MIB [ROUNDS]]]      default: the working folder, 1536 MiB (GPT-2 124M with its moments), 3
+ *   bench_checkpoint [FOLDER [MIB [ROUNDS]]]      default: the working folder, 1536 MiB (GPT-2 124M
+ * with its moments), 3
  *
- * Each round writes with dd (around the page cache, and through it), then a raw and a compressed checkpoint; the best of
- * all rounds counts, since a shared disk only ever makes them worse. "stall" is the worst time that a thread beside the
- * save needed for a copy of 4 MiB. */
+ * Each round writes with dd (around the page cache, and through it), then a raw and a compressed
+ * checkpoint; the best of all rounds counts, since a shared disk only ever makes them worse.
+ * "stall" is the worst time that a thread beside the save needed for a copy of 4 MiB. */
 #include "io/checkpoint.h"
 
 #include "runtime/base/clock.h"

@@ -1,4 +1,5 @@
-/* checkpoint_commit.c - from durable shards to a checkpoint: the view, the manifest, LATEST, and what may go. */
+/* checkpoint_commit.c - from durable shards to a checkpoint: the view, the manifest, LATEST, and
+ * what may go. */
 #include "io/checkpoint_parts.h"
 #include "io/json.h"
 #include "runtime/base/clock.h"
@@ -179,7 +180,8 @@ static tern_status gather(struct records *records, struct tern_ckpt_manifest *ma
             tensor->first_place = row->tensor.first_place;
         }
     }
-    /* Places follow the tensors' order; records are still sorted by name, so each tensor's are found there. */
+    /* Places follow the tensors' order; records are still sorted by name, so each tensor's are
+     * found there. */
     if (manifest->tensor_count > 0) {
         qsort(manifest->tensors, (size_t)manifest->tensor_count, sizeof *manifest->tensors,
               compare_first);
@@ -312,7 +314,8 @@ static tern_status remove_strangers(const char *folder, const struct tern_ckpt_m
     return status;
 }
 
-/* Puts a new checkpoint of a step in the place of the one that is there; at each moment one of them is whole. */
+/* Puts a new checkpoint of a step in the place of the one that is there; at each moment one of them
+ * is whole. */
 static tern_status swap_in(const char *run_dir, int64_t step, const char *fresh)
 {
     char root[TERN_PATH_BYTES], place[TERN_PATH_BYTES], old[TERN_PATH_BYTES];
@@ -328,7 +331,8 @@ static tern_status swap_in(const char *run_dir, int64_t step, const char *fresh)
         return tern_fail_errno(TERN_ERR_IO, error, "cannot put '%s' in the place of '%s'", fresh,
                                place);
     }
-    /* No exchange here. A crash between the two renames leaves "step-N.old", which clean puts back. */
+    /* No exchange here. A crash between the two renames leaves "step-N.old", which clean puts back.
+     */
     if (snprintf(old, sizeof old, "%s.old", place) >= (int)sizeof old) {
         return tern_fail(TERN_ERR_ARGUMENT, "path '%.64s...' is too long", place);
     }
@@ -427,7 +431,8 @@ tern_status tern_ckpt_commit(const char *run_dir,
         return tern_fail_prefix(status, "checkpoint of step %lld is not committed",
                                 (long long)step);
     }
-    /* It is committed. What follows is tidying: a failure there must not be taken for one of the checkpoint. */
+    /* It is committed. What follows is tidying: a failure there must not be taken for one of the
+     * checkpoint. */
     int removed;
     if (point_latest(run_dir, step) != TERN_OK) {
         tern_log_warn("checkpoint of step %lld is committed, but LATEST is not: %s",

@@ -1,4 +1,5 @@
-/* checkpoint_digest.c - hashes of the logical tensors: the same for the same state, however it lies on disk. */
+/* checkpoint_digest.c - hashes of the logical tensors: the same for the same state, however it lies
+ * on disk. */
 #include "io/checkpoint_parts.h"
 #include "io/hash.h"
 #include "io/json.h"
@@ -73,7 +74,8 @@ static tern_status digest_group(struct tern_ckpt_reader *reader,
     return TERN_OK;
 }
 
-/* ---- the cursor in canonical form: keys sorted, no spaces, whole numbers as such, others with 17 digits ---- */
+/* ---- the cursor in canonical form: keys sorted, no spaces, whole numbers as such, others with 17
+ * digits ---- */
 
 struct member {
     const char *key;

@@ -1,4 +1,5 @@
-/* checkpoint_folder.c - the folder of checkpoints: which there are, which is the newest good one, what may go. */
+/* checkpoint_folder.c - the folder of checkpoints: which there are, which is the newest good one,
+ * what may go. */
 #include "io/checkpoint_parts.h"
 #include "io/hash.h"
 #include "runtime/base/log.h"
@@ -84,7 +85,8 @@ tern_status tern_ckpt_lock(const char *run_dir, struct tern_lock *out)
 
 /* ---- files ---- */
 
-/* Files that this process has hashed: found again by identity, so that finding a checkpoint and opening it reads it once. */
+/* Files that this process has hashed: found again by identity, so that finding a checkpoint and
+ * opening it reads it once. */
 static struct trusted {
     dev_t device;
     ino_t inode;
@@ -238,8 +240,9 @@ tern_status tern_ckpt_list(const char *run_dir,
     return TERN_OK;
 }
 
-/* The newest of steps[0, count) that verifies: its index, or -1. Damaged ones are named. Only a lack of memory is an
- * error: whatever else keeps a checkpoint from being read makes it not good. */
+/* The newest of steps[0, count) that verifies: its index, or -1. Damaged ones are named. Only a
+ * lack of memory is an error: whatever else keeps a checkpoint from being read makes it not good.
+ */
 static tern_status newest_good(const char *run_dir, const int64_t *steps, int count, int *index_out)
 {
     char folder[TERN_PATH_BYTES];
@@ -381,8 +384,8 @@ static tern_status clean_committed(const char *folder)
     return status;
 }
 
-/* "step-N.new" never became step N; "step-N.old" was step N, and still is when a crash came between the two renames that
- * replace a checkpoint where folders cannot be exchanged. */
+/* "step-N.new" never became step N; "step-N.old" was step N, and still is when a crash came between
+ * the two renames that replace a checkpoint where folders cannot be exchanged. */
 static tern_status clean_swapped(const char *root, const char *name, const char *path)
 {
     char base[64], target[TERN_PATH_BYTES];

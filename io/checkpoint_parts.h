@@ -1,4 +1,5 @@
-/* checkpoint_parts.h - what the checkpoint files share among themselves: names, the manifest as a struct. */
+/* checkpoint_parts.h - what the checkpoint files share among themselves: names, the manifest as a
+ * struct. */
 #ifndef TERN_IO_CHECKPOINT_PARTS_H
 #define TERN_IO_CHECKPOINT_PARTS_H
 
@@ -47,8 +48,8 @@ struct tern_ckpt_manifest {
     int64_t *sorted; /* tensor numbers by group, then name */
 };
 
-/* ckpt_dir/MANIFEST.json, checked: its own hash, every number, every tensor covered. TERN_ERR_CORRUPT names what is
- * wrong. Fini also after a failure. */
+/* ckpt_dir/MANIFEST.json, checked: its own hash, every number, every tensor covered.
+ * TERN_ERR_CORRUPT names what is wrong. Fini also after a failure. */
 TERN_MUST_CHECK tern_status tern_ckpt_manifest_read(const char *ckpt_dir,
                                                     struct tern_ckpt_manifest *out);
 TERN_MUST_CHECK tern_status tern_ckpt_manifest_write(const char *ckpt_dir,
@@ -78,8 +79,8 @@ struct tern_h5_shape tern_ckpt_shape(const struct tern_ckpt_tensor *tensor,
                                      int64_t row_offset,
                                      int64_t row_count);
 
-/* RUN/ckpt; RUN/ckpt/step-N; the folder that step N is being written to: the same, or step-N.new while step N exists
- * already and must stay whole until the new one is. */
+/* RUN/ckpt; RUN/ckpt/step-N; the folder that step N is being written to: the same, or step-N.new
+ * while step N exists already and must stay whole until the new one is. */
 TERN_MUST_CHECK tern_status tern_ckpt_root(const char *run_dir, char out[TERN_PATH_BYTES]);
 TERN_MUST_CHECK tern_status tern_ckpt_folder(const char *run_dir,
                                              int64_t step,
@@ -92,12 +93,13 @@ void tern_ckpt_shard_name(int rank, char out[32]);
 /* The step of a folder name "step-00001200", or -1. */
 int64_t tern_ckpt_step_of(const char *name);
 
-/* Compares size and hash of a file of a checkpoint. may_trust: this process has hashed the very same file before (same
- * inode, size and times). TERN_ERR_CORRUPT names it. */
+/* Compares size and hash of a file of a checkpoint. may_trust: this process has hashed the very
+ * same file before (same inode, size and times). TERN_ERR_CORRUPT names it. */
 TERN_MUST_CHECK tern_status tern_ckpt_check_file(const char *ckpt_dir,
                                                  const struct tern_ckpt_file *file,
                                                  bool may_trust);
-/* Prune with a checkpoint that is known to be good: keeps it and the newest `keep` up to its step; leaves newer ones. */
+/* Prune with a checkpoint that is known to be good: keeps it and the newest `keep` up to its step;
+ * leaves newer ones. */
 TERN_MUST_CHECK tern_status tern_ckpt_prune_behind(const char *run_dir,
                                                    int64_t good_step,
                                                    int keep,

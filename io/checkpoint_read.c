@@ -1,4 +1,5 @@
-/* checkpoint_read.c - back from disk: rows of any tensor from whichever shards hold them, verification. */
+/* checkpoint_read.c - back from disk: rows of any tensor from whichever shards hold them,
+ * verification. */
 #include "io/checkpoint_parts.h"
 #include "io/json.h"
 #include "runtime/base/mem.h"

@@ -1,4 +1,5 @@
-/* checkpoint_write.c - one rank's shard: laid out, compressed where that pays, durable under its final name. */
+/* checkpoint_write.c - one rank's shard: laid out, compressed where that pays, durable under its
+ * final name. */
 #include "io/checkpoint_parts.h"
 #include "io/json.h"
 #include "io/zst.h"
@@ -17,7 +18,8 @@ enum {
     MEASURE_BYTES_MIN = 16 << 20,  /* a shorter write says little about a disk */
     CHUNK_ROW_BYTES_MAX = 1 << 28, /* larger rows: stored as they are */
 };
-/* What `auto` decides by: zstd 1 on one thread beside training, and storage across a network until it was measured. */
+/* What `auto` decides by: zstd 1 on one thread beside training, and storage across a network until
+ * it was measured. */
 static const double ZSTD_BYTES_PER_SECOND = 0.6e9;
 static const double NETWORK_BYTES_PER_SECOND = 0.1e9;
 static const double RATIO_MAX = 0.97; /* a dataset above stays raw */
@@ -151,7 +153,8 @@ static void measure_storage(const struct tern_h5_file *file)
     }
 }
 
-/* Bytes that may be held until the file is written: a quarter of what the machine and the container have left. */
+/* Bytes that may be held until the file is written: a quarter of what the machine and the container
+ * have left. */
 static int64_t spare_memory(void)
 {
     static const char *const files[] = {"/proc/meminfo", "/sys/fs/cgroup/memory.max",
@@ -196,8 +199,8 @@ static void make_plan(const struct tern_ckpt_write *write, const char *folder, s
         plan->packs = pack_seconds + packed / speed < (1 - GAIN_MIN) * raw / speed;
     }
     plan->estimate_bytes = (int64_t)(plan->packs ? packed : raw);
-    /* Compressed chunks wait in memory for the file to be written in one stream; if there is no room they go to disk at
-     * once, and the hash costs reading the file back. */
+    /* Compressed chunks wait in memory for the file to be written in one stream; if there is no
+     * room they go to disk at once, and the hash costs reading the file back. */
     if (plan->packs && plan->estimate_bytes > spare_memory()) {
         plan->mode = TERN_H5_STREAM;
     }
@@ -331,7 +334,11 @@ static tern_status write_file(const struct tern_ckpt_write *write,
     struct tern_h5_writer *file;
     make_plan(write, folder, &plan);
     TERN_RETURN_IF_ERR(tern_h5_create(path, plan.mode, &file));
-    tern_status status = fill_file(file, write, &plan);
+    tern_status status =
+        tern_h5_reserve(file, plan.estimate_bytes); /* streamed: full now or never */
+    if (status == TERN_OK) {
+        status = fill_file(file, write, &plan);
+    }
     if (status != TERN_OK) {
         tern_h5_abandon(file);
         return status;

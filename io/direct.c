@@ -81,7 +81,8 @@ static ssize_t write_at(int fd, const void *data, size_t bytes, int64_t offset)
     }
 }
 
-/* Starts the write-back of the last part and waits for the one before: dirty pages never pile up. */
+/* Starts the write-back of the last part and waits for the one before: dirty pages never pile up.
+ */
 static void push_out(struct tern_direct *direct, int64_t end)
 {
     if (end - direct->unsynced_from < WRITE_BACK_BYTES) {

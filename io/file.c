@@ -1,4 +1,5 @@
-/* file.c - whole-file reads and writes, durable replacement, locks and listings over the POSIX file API. */
+/* file.c - whole-file reads and writes, durable replacement, locks and listings over the POSIX file
+ * API. */
 #include "io/file.h"
 
 #include "runtime/base/mem.h"
@@ -98,7 +99,8 @@ int tern_file_fault(enum tern_fault_point point)
     }
 }
 
-/* write(2) behind the fault point; `short` writes half of what was asked. -1 and errno on failure. */
+/* write(2) behind the fault point; `short` writes half of what was asked. -1 and errno on failure.
+ */
 static ssize_t write_once(int fd, const void *data, size_t bytes)
 {
     switch (tern_fault_pass(TERN_FAULT_FILE_WRITE)) {
@@ -181,7 +183,8 @@ tern_status tern_file_sync_folder(const char *path)
     }
     int error = sync_fd(fd);
     close(fd);
-    /* A file system that cannot sync a folder says EINVAL: its folders are as durable as they get. */
+    /* A file system that cannot sync a folder says EINVAL: its folders are as durable as they get.
+     */
     if (error != 0 && error != EINVAL) {
         return tern_fail_errno(TERN_ERR_IO, error, "cannot sync folder '%s'", path);
     }
@@ -467,7 +470,8 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* `text` holds count NUL-terminated names one after another; *names_out is one block: pointers, then the names. */
+/* `text` holds count NUL-terminated names one after another; *names_out is one block: pointers,
+ * then the names. */
 static tern_status names_from_text(const struct tern_text *text, int count, char ***names_out)
 {
     size_t table_bytes = ((size_t)count + 1) * sizeof(char *);

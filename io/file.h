@@ -1,5 +1,5 @@
-/* file.h - the only caller of the operating system's file API: whole reads and writes, durable replacement, locks,
- * fault points. Errors name the path. */
+/* file.h - the only caller of the operating system's file API: whole reads and writes, durable
+ * replacement, locks, fault points. Errors name the path. */
 #ifndef TERN_IO_FILE_H
 #define TERN_IO_FILE_H
 
@@ -23,12 +23,14 @@ bool tern_file_is_folder(const char *path);
 TERN_MUST_CHECK tern_status tern_file_size(const char *path, int64_t *bytes_out);
 /* mkdir -p */
 TERN_MUST_CHECK tern_status tern_file_make_folder(const char *path);
-/* Whole file into a tern_alloc'd, NUL-terminated block (free with tern_free). Refuses above max_bytes. */
+/* Whole file into a tern_alloc'd, NUL-terminated block (free with tern_free). Refuses above
+ * max_bytes. */
 TERN_MUST_CHECK tern_status tern_file_read(const char *path,
                                            int64_t max_bytes,
                                            char **data_out,
                                            size_t *bytes_out);
-/* path.tmp, write, fsync, rename, fsync of the folder: afterwards path has exactly these bytes or the old ones. */
+/* path.tmp, write, fsync, rename, fsync of the folder: afterwards path has exactly these bytes or
+ * the old ones. */
 TERN_MUST_CHECK tern_status tern_file_replace(const char *path, const void *data, size_t bytes);
 /* Appends with one write call (log lines). The file is created if need be. */
 TERN_MUST_CHECK tern_status tern_file_append(const char *path, const void *data, size_t bytes);
@@ -46,17 +48,19 @@ struct tern_map {
 TERN_MUST_CHECK tern_status tern_map_open(const char *path, struct tern_map *out);
 void tern_map_close(struct tern_map *map);
 
-/* An exclusive lock on a file (made if missing), held until unlocked or the process ends. TERN_ERR_BUSY names the
- * holder ("pid 123 on host h", as it wrote into the file). */
+/* An exclusive lock on a file (made if missing), held until unlocked or the process ends.
+ * TERN_ERR_BUSY names the holder ("pid 123 on host h", as it wrote into the file). */
 struct tern_lock {
     int fd;
 };
 TERN_MUST_CHECK tern_status tern_lock_take(const char *path, struct tern_lock *out);
 void tern_lock_drop(struct tern_lock *lock);
 
-/* Names in a folder, sorted, without "." and ".."; NULL-terminated array, one tern_free frees it all. */
+/* Names in a folder, sorted, without "." and ".."; NULL-terminated array, one tern_free frees it
+ * all. */
 TERN_MUST_CHECK tern_status tern_file_list(const char *folder, char ***names_out, int *count_out);
-/* Paths matching a shell pattern, sorted; at least one or TERN_ERR_NOT_FOUND. Freed by one tern_free. */
+/* Paths matching a shell pattern, sorted; at least one or TERN_ERR_NOT_FOUND. Freed by one
+ * tern_free. */
 TERN_MUST_CHECK tern_status tern_file_glob(const char *pattern, char ***paths_out, int *count_out);
 
 /* Passes a fault point: 0, or the errno that the caller is to fail with (short counts as EIO). */

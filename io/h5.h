@@ -1,7 +1,9 @@
-/* h5.h - HDF5 files as Tern needs them: written in one pass and synced, read by place. The only door to HDF5.
+/* h5.h - HDF5 files as Tern needs them: written in one pass and synced, read by place. The only
+ * door to HDF5.
  *
- * All calls into the library are made under one lock, for a few microseconds each; the data itself is moved outside it.
- * Only give files to tern_h5_open that passed a hash check: HDF5 can crash on damaged ones. */
+ * All calls into the library are made under one lock, for a few microseconds each; the data itself
+ * is moved outside it. Only give files to tern_h5_open that passed a hash check: HDF5 can crash on
+ * damaged ones. */
 #ifndef TERN_IO_H5_H
 #define TERN_IO_H5_H
 
@@ -47,7 +49,8 @@ TERN_MUST_CHECK tern_status tern_h5_create(const char *path,
                                            struct tern_h5_writer **out);
 /* STREAM: the space that will be needed, if known. */
 TERN_MUST_CHECK tern_status tern_h5_reserve(struct tern_h5_writer *writer, int64_t bytes);
-/* One contiguous dataset without filters, groups made as needed. `data` is borrowed until finish or abandon. */
+/* One contiguous dataset without filters, groups made as needed. `data` is borrowed until finish or
+ * abandon. */
 TERN_MUST_CHECK tern_status tern_h5_put(struct tern_h5_writer *writer,
                                         const char *name,
                                         const struct tern_h5_shape *shape,
@@ -57,8 +60,8 @@ TERN_MUST_CHECK tern_status tern_h5_put_bytes(struct tern_h5_writer *writer,
                                               const char *name,
                                               const void *data,
                                               size_t bytes);
-/* A chunked dataset under shuffle + zstd: chunks of chunk_rows rows, given in order by tern_h5_chunk, one dataset at a
- * time; BORROW copies them. Edge chunks are full chunks. */
+/* A chunked dataset under shuffle + zstd: chunks of chunk_rows rows, given in order by
+ * tern_h5_chunk, one dataset at a time; BORROW copies them. Edge chunks are full chunks. */
 TERN_MUST_CHECK tern_status tern_h5_begin_chunks(struct tern_h5_writer *writer,
                                                  const char *name,
                                                  const struct tern_h5_shape *shape,
@@ -70,7 +73,8 @@ TERN_MUST_CHECK tern_status tern_h5_chunk(struct tern_h5_writer *writer,
                                           size_t bytes,
                                           bool is_raw);
 TERN_MUST_CHECK tern_status tern_h5_end_chunks(struct tern_h5_writer *writer);
-/* A virtual dataset: rows [offset, offset + count) are the whole dataset `name` of that file beside this one. */
+/* A virtual dataset: rows [offset, offset + count) are the whole dataset `name` of that file beside
+ * this one. */
 struct tern_h5_part {
     const char *file;
     int64_t row_offset, row_count;
@@ -89,11 +93,13 @@ void tern_h5_abandon(struct tern_h5_writer *writer);
 struct tern_h5_reader;
 TERN_MUST_CHECK tern_status tern_h5_open(const char *path, struct tern_h5_reader **out);
 void tern_h5_close(struct tern_h5_reader *reader);
-/* TERN_ERR_NOT_FOUND if there is none; checks the layout and every chunk's place and size against the file. */
+/* TERN_ERR_NOT_FOUND if there is none; checks the layout and every chunk's place and size against
+ * the file. */
 TERN_MUST_CHECK tern_status tern_h5_stat(struct tern_h5_reader *reader,
                                          const char *name,
                                          struct tern_h5_shape *out);
-/* Rows [row_offset, row_offset + row_count) of the last dataset stat'ed or read under that name, into dst. */
+/* Rows [row_offset, row_offset + row_count) of the last dataset stat'ed or read under that name,
+ * into dst. */
 TERN_MUST_CHECK tern_status tern_h5_read_rows(struct tern_h5_reader *reader,
                                               const char *name,
                                               int64_t row_offset,

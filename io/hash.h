@@ -1,4 +1,5 @@
-/* hash.h - XXH3-128 of bytes, streams and files, as 32 lower-case hexadecimal digits (what xxh128sum prints). */
+/* hash.h - XXH3-128 of bytes, streams and files, as 32 lower-case hexadecimal digits (what
+ * xxh128sum prints). */
 #ifndef TERN_IO_HASH_H
 #define TERN_IO_HASH_H
 

@@ -1,4 +1,5 @@
-/* layout.c - a table of 64 KiB pages for what was copied, a sorted list of extents for what was borrowed. */
+/* layout.c - a table of 64 KiB pages for what was copied, a sorted list of extents for what was
+ * borrowed. */
 #include "io/layout.h"
 
 #include "runtime/base/mem.h"

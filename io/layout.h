@@ -1,8 +1,8 @@
 /* layout.h - the content of a file before it is written: small pieces copied, large ones borrowed.
  *
- * HDF5 lays a file out by writing here at any address, in any order; the file is then written from front to back in one
- * go. So the disk sees one sequential stream, its hash is known without reading it back, and HDF5 never meets an error
- * of the disk. */
+ * HDF5 lays a file out by writing here at any address, in any order; the file is then written from
+ * front to back in one go. So the disk sees one sequential stream, its hash is known without
+ * reading it back, and HDF5 never meets an error of the disk. */
 #ifndef TERN_IO_LAYOUT_H
 #define TERN_IO_LAYOUT_H
 
@@ -20,7 +20,8 @@ TERN_MUST_CHECK tern_status tern_layout_copy(struct tern_layout *layout,
                                              int64_t offset,
                                              const void *data,
                                              size_t bytes);
-/* Refers to data, which must outlive the layout. data NULL: the range is on disk already (see save). */
+/* Refers to data, which must outlive the layout. data NULL: the range is on disk already (see
+ * save). */
 TERN_MUST_CHECK tern_status tern_layout_borrow(struct tern_layout *layout,
                                                int64_t offset,
                                                const void *data,

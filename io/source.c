@@ -119,8 +119,8 @@ static tern_status read_plain(struct tern_source *source, int64_t offset, void *
     return TERN_OK;
 }
 
-/* Up to STAGE_BYTES from an aligned offset into the stage; *got_out < wanted only at the end of the file or when the
- * file system refuses (then the caller reads plainly). */
+/* Up to STAGE_BYTES from an aligned offset into the stage; *got_out < wanted only at the end of the
+ * file or when the file system refuses (then the caller reads plainly). */
 static void read_direct(struct tern_source *source, int64_t offset, size_t *got_out)
 {
     size_t got = 0;

@@ -1,4 +1,5 @@
-/* zst.c - the only includer of zstd.h: shuffle, frames, the entropy probe and the pool of compressing threads. */
+/* zst.c - the only includer of zstd.h: shuffle, frames, the entropy probe and the pool of
+ * compressing threads. */
 #include "io/zst.h"
 
 #include "runtime/base/check.h"

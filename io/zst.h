@@ -1,7 +1,8 @@
 /* zst.h - byte shuffle + zstd: whether it pays, chunks in parallel, and back.
  *
- * A compressed chunk is the byte planes of its elements (all bytes 0, all bytes 1, ...) in exactly one zstd frame that
- * states its content size: what HDF5's shuffle followed by filter 32015 stores. */
+ * A compressed chunk is the byte planes of its elements (all bytes 0, all bytes 1, ...) in exactly
+ * one zstd frame that states its content size: what HDF5's shuffle followed by filter 32015 stores.
+ */
 #ifndef TERN_IO_ZST_H
 #define TERN_IO_ZST_H
 
@@ -11,11 +12,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Size after / size before that level 1 will about reach, from the entropy of 4,096 strided samples of each byte plane;
- * within 0.02 on weights. Only repeats escape it (it is too high then). Elements of 1 to 8 bytes. */
+/* Size after / size before that level 1 will about reach, from the entropy of 4,096 strided samples
+ * of each byte plane; within 0.02 on weights. Only repeats escape it (it is too high then).
+ * Elements of 1 to 8 bytes. */
 double tern_zst_estimate(const void *data, size_t bytes, size_t element_bytes);
 
-/* bytes must be a multiple of element_bytes for the planes; a rest is copied as it is (HDF5 does the same). */
+/* bytes must be a multiple of element_bytes for the planes; a rest is copied as it is (HDF5 does
+ * the same). */
 void tern_zst_shuffle(const void *src, size_t bytes, size_t element_bytes, void *dst);
 void tern_zst_unshuffle(const void *src, size_t bytes, size_t element_bytes, void *dst);
 
@@ -45,8 +48,8 @@ struct tern_zst_array {
     size_t chunk_bytes;
     size_t element_bytes;
 };
-/* Called in chunk order on the caller's thread: the chunk as it is to be stored; is_raw: neither shuffled nor
- * compressed, chunk_bytes long, because it did not shrink. Not TERN_OK: stop. */
+/* Called in chunk order on the caller's thread: the chunk as it is to be stored; is_raw: neither
+ * shuffled nor compressed, chunk_bytes long, because it did not shrink. Not TERN_OK: stop. */
 typedef tern_status (
     *tern_zst_sink)(void *context, int64_t chunk, const void *data, size_t bytes, bool is_raw);
 

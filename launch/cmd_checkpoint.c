@@ -1,4 +1,5 @@
-/* cmd_checkpoint.c - tern checkpoint list | verify | digest | prune | pull: what a run directory holds, on stdout. */
+/* cmd_checkpoint.c - tern checkpoint list | verify | digest | prune | pull: what a run directory
+ * holds, on stdout. */
 #include "io/checkpoint.h"
 #include "io/file.h"
 #include "io/json.h"

@@ -1,4 +1,5 @@
-/* library.c - entering HDF5 under one lock; the driver through which it reads and lays out files; filter 32015. */
+/* library.c - entering HDF5 under one lock; the driver through which it reads and lays out files;
+ * filter 32015. */
 #include "io/h5/library.h"
 
 #include "io/zst.h"
@@ -126,8 +127,8 @@ static tern_status stream(struct tern_h5_target *target,
     return tern_layout_borrow(target->layout, address, NULL, bytes);
 }
 
-/* Never fails in HDF5's eyes: after a failure it drops what it is given, so that H5Fclose closes cleanly; the sticky
- * status is looked at after each call and before the file is written. */
+/* Never fails in HDF5's eyes: after a failure it drops what it is given, so that H5Fclose closes
+ * cleanly; the sticky status is looked at after each call and before the file is written. */
 static herr_t driver_write(H5FD_t *base,
                            H5FD_mem_t type,
                            hid_t dxpl,

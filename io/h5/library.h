@@ -1,5 +1,5 @@
-/* library.h - what writing and reading share of HDF5: the lock, our driver, error sentences, types. The only includer
- * of hdf5.h. */
+/* library.h - what writing and reading share of HDF5: the lock, our driver, error sentences, types.
+ * The only includer of hdf5.h. */
 #ifndef TERN_IO_H5_LIBRARY_H
 #define TERN_IO_H5_LIBRARY_H
 
@@ -30,7 +30,8 @@ TERN_MUST_CHECK tern_status tern_h5_enter(void);
 void tern_h5_leave(void);
 /* A sentence with HDF5's own innermost message. */
 tern_status tern_h5_fail(tern_status status, const char *path, const char *doing, const char *name);
-/* File access properties that reach our driver: exactly one of target and source. Negative on failure. */
+/* File access properties that reach our driver: exactly one of target and source. Negative on
+ * failure. */
 hid_t tern_h5_access(struct tern_h5_target *target, struct tern_source *source);
 /* The file type of a dtype; not to be closed. */
 hid_t tern_h5_type(enum tern_dtype dtype);

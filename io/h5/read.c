@@ -162,7 +162,8 @@ static tern_status bad_layout(const struct tern_h5_reader *reader,
     return tern_fail(TERN_ERR_CORRUPT, "'%s': dataset '%s': %s", reader->path, name, what);
 }
 
-/* One chunk's place, checked: the library checks neither the size of a raw chunk nor the place of any. */
+/* One chunk's place, checked: the library checks neither the size of a raw chunk nor the place of
+ * any. */
 static tern_status read_chunk_place(struct tern_h5_reader *reader,
                                     hid_t dataset,
                                     const char *name,

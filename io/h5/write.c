@@ -231,7 +231,8 @@ tern_status tern_h5_begin_chunks(struct tern_h5_writer *writer,
     unsigned values[1] = {(unsigned)level};
     TERN_RETURN_IF_ERR(tern_h5_enter());
     hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE);
-    /* Shuffle is filter 0, zstd filter 1; optional, so that a reader without it gets an error and a writer does not. */
+    /* Shuffle is filter 0, zstd filter 1; optional, so that a reader without it gets an error and a
+     * writer does not. */
     bool ok = dcpl >= 0 && H5Pset_chunk(dcpl, shape->rank, chunk) >= 0 &&
               H5Pset_shuffle(dcpl) >= 0 &&
               H5Pset_filter(dcpl, TERN_H5_FILTER_ZSTD, H5Z_FLAG_OPTIONAL, 1, values) >= 0;

@@ -1,5 +1,5 @@
-/* checkpoint_fault_test.c - whatever fails, is killed, filled up or flipped: the checkpoints before it stay good, and a
- * bad one is never called good. */
+/* checkpoint_fault_test.c - whatever fails, is killed, filled up or flipped: the checkpoints before
+ * it stay good, and a bad one is never called good. */
 #include "io/checkpoint_parts.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
@@ -84,7 +84,8 @@ static int64_t expect_good(const char *run, int64_t old_step)
     return step;
 }
 
-/* Every point, every action, several passes: an error or a success, and then what find gives is whole. */
+/* Every point, every action, several passes: an error or a success, and then what find gives is
+ * whole. */
 static void test_every_fault(void **state)
 {
     (void)state;
@@ -112,7 +113,8 @@ static void test_every_fault(void **state)
                     assert_int_equal(status, a == 0 ? TERN_ERR_NO_SPACE : TERN_ERR_IO);
                     assert_non_null(strstr(tern_detail(), "step 3"));
                 }
-                /* A commit that failed on the sync after its rename may be there or not; one that succeeded is. */
+                /* A commit that failed on the sync after its rename may be there or not; one that
+                 * succeeded is. */
                 int64_t step = expect_good(run, 2);
                 if (status == TERN_OK) {
                     assert_int_equal(step, 3);
@@ -154,7 +156,8 @@ static void flip(const char *path, int64_t offset, unsigned char mask)
     close(fd);
 }
 
-/* One changed byte anywhere in any file: verify says bad, find takes the one before; put back, it is good again. */
+/* One changed byte anywhere in any file: verify says bad, find takes the one before; put back, it
+ * is good again. */
 static void test_flips(void **state)
 {
     (void)state;
@@ -237,7 +240,8 @@ static void test_reader_names_tensor(void **state)
     tern_ckpt_close(reader);
 }
 
-/* Manifests that are wrong inside but carry a right seal, as a bug or a tool would make them; and plain damage. */
+/* Manifests that are wrong inside but carry a right seal, as a bug or a tool would make them; and
+ * plain damage. */
 static void test_bad_manifests(void **state)
 {
     (void)state;

@@ -23,7 +23,8 @@ struct fixture {
     int count;
 };
 
-/* Tensors of all dtypes, from 3 values to some MiB, as a function of the seed. is_small: no tensor above 64 KiB. */
+/* Tensors of all dtypes, from 3 values to some MiB, as a function of the seed. is_small: no tensor
+ * above 64 KiB. */
 void fixture_make(struct fixture *fixture, uint64_t seed, bool is_small);
 void fixture_free(struct fixture *fixture);
 /* Writes shards of all ranks, then commits. cursor: goes into the state. */
@@ -35,7 +36,8 @@ tern_status fixture_write(const struct fixture *fixture,
                           int level,
                           int threads,
                           int keep);
-/* Reads every tensor in `ranks` pieces and compares all bits; fails the test with the tensor's name. */
+/* Reads every tensor in `ranks` pieces and compares all bits; fails the test with the tensor's
+ * name. */
 void fixture_check(const struct fixture *fixture, const char *ckpt_dir, int ranks);
 /* Rows of one rank: balanced, the first ones get one more. */
 void fixture_rows(int64_t rows, int rank, int ranks, int64_t *offset_out, int64_t *count_out);

@@ -1,6 +1,8 @@
-/* checkpoint_make.c - writes checkpoints and, beside them, the plain bytes of their tensors, for the h5py oracle.
+/* checkpoint_make.c - writes checkpoints and, beside them, the plain bytes of their tensors, for
+ * the h5py oracle.
  *
- *   io_checkpoint_make FOLDER      FOLDER/run/ckpt/step-0000000{1,2,3}, FOLDER/expected/GROUP@NAME.bin */
+ *   io_checkpoint_make FOLDER      FOLDER/run/ckpt/step-0000000{1,2,3},
+ * FOLDER/expected/GROUP@NAME.bin */
 #include "io/checkpoint.h"
 #include "runtime/base/mem.h"
 #include "tests/io/checkpoint_fixture.h"

@@ -1,4 +1,5 @@
-/* checkpoint_test.c - any ranks write, any ranks read; layouts, digests, lists, replacement and pruning. */
+/* checkpoint_test.c - any ranks write, any ranks read; layouts, digests, lists, replacement and
+ * pruning. */
 #include "io/checkpoint_parts.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
@@ -184,7 +185,8 @@ static void test_raw_is_borrowed(void **state)
     assert_string_equal(xxh3, file.xxh3);
 }
 
-/* The streamed form, used when compressed chunks do not fit into memory: same values, hash of what is on disk. */
+/* The streamed form, used when compressed chunks do not fit into memory: same values, hash of what
+ * is on disk. */
 static void test_streamed_file(void **state)
 {
     (void)state;
@@ -311,7 +313,8 @@ static void test_clean(void **state)
     assert_false(tern_file_exists(old));
 }
 
-/* A step that exists already stays whole until the new one is; fewer ranks leave no old shards behind. */
+/* A step that exists already stays whole until the new one is; fewer ranks leave no old shards
+ * behind. */
 static void test_same_step_again(void **state)
 {
     (void)state;
@@ -377,7 +380,8 @@ static void test_bad_arguments(void **state)
     assert_non_null(strstr(tern_detail(), "99"));
 }
 
-/* Shards that leave rows out, overlap, or disagree are no checkpoint; the sentence names the tensor. */
+/* Shards that leave rows out, overlap, or disagree are no checkpoint; the sentence names the
+ * tensor. */
 static void test_bad_cover(void **state)
 {
     (void)state;
