@@ -83,8 +83,9 @@ TERN_MUST_CHECK tern_status tern_ckpt_commit(const char *run_dir,
 /* The lock of a run directory (RUN/lock): whoever writes checkpoints into it or removes some holds
  * it. TERN_ERR_BUSY names the holder. Dropped by tern_lock_drop. */
 TERN_MUST_CHECK tern_status tern_ckpt_lock(const char *run_dir, struct tern_lock *out);
-/* Removes uncommitted leftovers (step folders without a manifest, temporary files). Only while
- * holding the run lock. */
+/* Removes uncommitted leftovers (step folders without a manifest, temporary files), and makes
+ * LATEST name the newest committed checkpoint where a commit died before that. Only while holding
+ * the run lock. */
 TERN_MUST_CHECK tern_status tern_ckpt_clean(const char *run_dir);
 /* Removes all but the newest keep committed checkpoints; never the newest good one. *removed_out
  * counts. */

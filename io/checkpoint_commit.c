@@ -398,16 +398,6 @@ static tern_status seal(const char *run_dir,
     return status == TERN_OK ? tern_ckpt_manifest_write(folder, manifest) : status;
 }
 
-static tern_status point_latest(const char *run_dir, int64_t step)
-{
-    char root[TERN_PATH_BYTES], path[TERN_PATH_BYTES], line[48];
-    TERN_RETURN_IF_ERR(tern_ckpt_fault(TERN_FAULT_CKPT_LATEST, run_dir, step));
-    TERN_RETURN_IF_ERR(tern_ckpt_root(run_dir, root));
-    TERN_RETURN_IF_ERR(tern_path_join(path, root, TERN_CKPT_LATEST));
-    int length = snprintf(line, sizeof line, "step-%08lld\n", (long long)step);
-    return tern_file_replace(path, line, (size_t)length);
-}
-
 tern_status tern_ckpt_commit(const char *run_dir,
                              int64_t step,
                              const struct tern_ckpt_file *files,
@@ -434,7 +424,7 @@ tern_status tern_ckpt_commit(const char *run_dir,
     /* It is committed. What follows is tidying: a failure there must not be taken for one of the
      * checkpoint. */
     int removed;
-    if (point_latest(run_dir, step) != TERN_OK) {
+    if (tern_ckpt_point_latest(run_dir, step) != TERN_OK) {
         tern_log_warn("checkpoint of step %lld is committed, but LATEST is not: %s",
                       (long long)step, tern_detail());
     }

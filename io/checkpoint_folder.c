@@ -14,7 +14,8 @@
 
 enum {
     TRUSTED_MAX = 256,
-    KEEP_MIN = 2
+    KEEP_MIN = 2,
+    LATEST_BYTES = 48
 };
 
 /* ---- names ---- */
@@ -435,7 +436,53 @@ tern_status tern_ckpt_clean_below(const char *run_dir, int64_t step)
     return status;
 }
 
+/* ---- the newest by name ---- */
+
+/* "step-00001200\n": what LATEST holds for a step. */
+static int latest_line(int64_t step, char out[LATEST_BYTES])
+{
+    return snprintf(out, LATEST_BYTES, "step-%08lld\n", (long long)step);
+}
+
+static tern_status latest_path(const char *run_dir, char out[TERN_PATH_BYTES])
+{
+    TERN_RETURN_IF_ERR(tern_ckpt_root(run_dir, out));
+    return tern_path_join(out, out, TERN_CKPT_LATEST);
+}
+
+tern_status tern_ckpt_point_latest(const char *run_dir, int64_t step)
+{
+    char path[TERN_PATH_BYTES], line[LATEST_BYTES];
+    TERN_RETURN_IF_ERR(tern_ckpt_fault(TERN_FAULT_CKPT_LATEST, run_dir, step));
+    TERN_RETURN_IF_ERR(latest_path(run_dir, path));
+    int length = latest_line(step, line);
+    return tern_file_replace(path, line, (size_t)length);
+}
+
+/* A commit whose last write failed left LATEST behind the checkpoint that it made. */
+static tern_status mend_latest(const char *run_dir)
+{
+    char path[TERN_PATH_BYTES], line[LATEST_BYTES];
+    char *found = NULL;
+    size_t bytes;
+    int64_t *steps;
+    int count;
+    TERN_RETURN_IF_ERR(latest_path(run_dir, path));
+    TERN_RETURN_IF_ERR(committed_steps(run_dir, &steps, &count));
+    int64_t newest = count > 0 ? steps[count - 1] : -1;
+    tern_free(steps);
+    if (newest < 0) {
+        return tern_file_remove(path);
+    }
+    latest_line(newest, line);
+    bool is_right =
+        tern_file_read(path, LATEST_BYTES, &found, &bytes) == TERN_OK && strcmp(found, line) == 0;
+    tern_free(found);
+    return is_right ? TERN_OK : tern_ckpt_point_latest(run_dir, newest);
+}
+
 tern_status tern_ckpt_clean(const char *run_dir)
 {
-    return tern_ckpt_clean_below(run_dir, INT64_MAX);
+    TERN_RETURN_IF_ERR(tern_ckpt_clean_below(run_dir, INT64_MAX));
+    return mend_latest(run_dir);
 }

@@ -106,6 +106,8 @@ TERN_MUST_CHECK tern_status tern_ckpt_prune_behind(const char *run_dir,
                                                    int *removed_out);
 /* As tern_ckpt_clean, but only steps below this one: another rank may be writing the next. */
 TERN_MUST_CHECK tern_status tern_ckpt_clean_below(const char *run_dir, int64_t step);
+/* Makes LATEST name a step. */
+TERN_MUST_CHECK tern_status tern_ckpt_point_latest(const char *run_dir, int64_t step);
 /* As errno of a ckpt fault point, with a sentence. */
 TERN_MUST_CHECK tern_status tern_ckpt_fault(enum tern_fault_point point,
                                             const char *run_dir,

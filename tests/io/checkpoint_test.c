@@ -313,6 +313,49 @@ static void test_clean(void **state)
     assert_false(tern_file_exists(old));
 }
 
+/* What LATEST says, without the line end; "" when there is none. */
+static const char *latest_of(const char *run, char out[64])
+{
+    char path[TERN_PATH_BYTES];
+    char *text;
+    size_t bytes;
+    expect_ok(tern_path_join(path, run, "ckpt/LATEST"));
+    out[0] = '\0';
+    if (tern_file_exists(path)) {
+        expect_ok(tern_file_read(path, 63, &text, &bytes));
+        snprintf(out, 64, "%s", text);
+        out[strcspn(out, "\n")] = '\0';
+        tern_free(text);
+    }
+    return out;
+}
+
+/* A commit that failed after its manifest: the checkpoint is there, and clean lets LATEST say so. */
+static void test_clean_mends_latest(void **state)
+{
+    (void)state;
+    char run[TERN_PATH_BYTES], path[TERN_PATH_BYTES], latest[64];
+    expect_ok(tern_path_join(run, g_run, "latest"));
+    expect_ok(fixture_write(&g_fixture, run, 1, 1, TERN_CKPT_NONE, 1, 0, 2));
+    fixture_arm("ckpt.latest:enospc");
+    expect_ok(fixture_write(&g_fixture, run, 2, 1, TERN_CKPT_NONE, 1, 0, 2));
+    fixture_arm(NULL);
+    assert_string_equal(latest_of(run, latest), "step-00000001");
+    expect_ok(tern_ckpt_clean(run));
+    assert_string_equal(latest_of(run, latest), "step-00000002");
+    expect_ok(tern_path_join(path, run, "ckpt/LATEST"));
+    expect_ok(tern_file_remove(path));
+    expect_ok(tern_ckpt_clean(run));
+    assert_string_equal(latest_of(run, latest), "step-00000002");
+    /* and none when there is nothing to name */
+    for (int64_t step = 1; step <= 2; step++) {
+        expect_ok(tern_ckpt_folder(run, step, path));
+        expect_ok(tern_file_remove_tree(path));
+    }
+    expect_ok(tern_ckpt_clean(run));
+    assert_string_equal(latest_of(run, latest), "");
+}
+
 /* A step that exists already stays whole until the new one is; fewer ranks leave no old shards
  * behind. */
 static void test_same_step_again(void **state)
@@ -430,12 +473,19 @@ static void test_run_lock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_split),       cmocka_unit_test(test_reader),
-        cmocka_unit_test(test_raw_is_borrowed), cmocka_unit_test(test_streamed_file),
-        cmocka_unit_test(test_digest),          cmocka_unit_test(test_deterministic_bytes),
-        cmocka_unit_test(test_list_and_prune),  cmocka_unit_test(test_clean),
-        cmocka_unit_test(test_same_step_again), cmocka_unit_test(test_bad_arguments),
-        cmocka_unit_test(test_bad_cover),       cmocka_unit_test(test_run_lock),
+        cmocka_unit_test(test_any_split),
+        cmocka_unit_test(test_reader),
+        cmocka_unit_test(test_raw_is_borrowed),
+        cmocka_unit_test(test_streamed_file),
+        cmocka_unit_test(test_digest),
+        cmocka_unit_test(test_deterministic_bytes),
+        cmocka_unit_test(test_list_and_prune),
+        cmocka_unit_test(test_clean),
+        cmocka_unit_test(test_clean_mends_latest),
+        cmocka_unit_test(test_same_step_again),
+        cmocka_unit_test(test_bad_arguments),
+        cmocka_unit_test(test_bad_cover),
+        cmocka_unit_test(test_run_lock),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,7 +1,7 @@
 # lib.sh - what the tests of whole training runs share: a small text, tokenizer and config, ranks, digests.
 # Sourced with the binary's path as $1. Everything happens in a folder of its own that is removed at the end.
 set -euo pipefail
-TERN=$1
+TERN=$(realpath "$1")
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/tern-test.XXXXXX")
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl_base_warn_component_unused=0
