@@ -130,13 +130,13 @@ tern_status tern_json_quote(struct tern_text *out, const char *text, size_t byte
         if (c >= 0x20 && c != '"' && c != '\\') {
             continue;
         }
-        TERN_RETURN_IF_ERR(tern_text_append(out, text + start, i - start));
+        TERN_RETURN_IF_ERR(tern_text_append_utf8(out, text + start, i - start));
         char escape[8];
         int length = c < 0x20 ? snprintf(escape, sizeof escape, "\\u%04x", c)
                               : snprintf(escape, sizeof escape, "\\%c", c);
         TERN_RETURN_IF_ERR(tern_text_append(out, escape, (size_t)length));
         start = i + 1;
     }
-    TERN_RETURN_IF_ERR(tern_text_append(out, text + start, bytes - start));
+    TERN_RETURN_IF_ERR(tern_text_append_utf8(out, text + start, bytes - start));
     return tern_text_append(out, "\"", 1);
 }

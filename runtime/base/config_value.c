@@ -521,22 +521,14 @@ void tern_config_value_free(const struct tern_config_row *row, void *target)
 
 size_t tern_config_utf8_prefix(const char *text, size_t bytes)
 {
-    const unsigned char *c = (const unsigned char *)text;
     size_t at = 0;
-    while (at < bytes) {
-        unsigned char lead = c[at];
-        size_t more = lead < 0x80 ? 0 : lead < 0xC2 ? 9 : lead < 0xE0 ? 1 : lead < 0xF0 ? 2 : 3;
-        if (lead == 0 || lead > 0xF4 || more == 9 || more > bytes - at - 1) {
-            return at;
+    while (at < bytes && text[at] != '\0') {
+        enum tern_utf8 kind;
+        size_t size = tern_utf8_next(text + at, bytes - at, &kind);
+        if (kind != TERN_UTF8_WHOLE) {
+            break;
         }
-        for (size_t i = 1; i <= more; i++) {
-            unsigned char low = i > 1 ? 0x80 : lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
-            unsigned char high = i > 1 ? 0xBF : lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-            if (c[at + i] < low || c[at + i] > high) {
-                return at;
-            }
-        }
-        at += more + 1;
+        at += size;
     }
     return at;
 }

@@ -45,6 +45,44 @@ tern_status tern_text_append(struct tern_text *text, const void *bytes, size_t l
     return TERN_OK;
 }
 
+size_t tern_utf8_next(const char *text, size_t length, enum tern_utf8 *kind_out)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    unsigned char lead = c[0];
+    size_t size = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if (size == 0 || lead > 0xF4) {
+        *kind_out = TERN_UTF8_WRONG;
+        return 1;
+    }
+    for (size_t i = 1; i < size && i < length; i++) {
+        /* the second byte keeps out overlong forms, surrogates and what lies beyond U+10FFFF */
+        unsigned char low = i > 1 ? 0x80 : lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+        unsigned char high = i > 1 ? 0xBF : lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+        if (c[i] < low || c[i] > high) {
+            *kind_out = TERN_UTF8_WRONG;
+            return i;
+        }
+    }
+    *kind_out = size <= length ? TERN_UTF8_WHOLE : TERN_UTF8_CUT;
+    return size <= length ? size : length;
+}
+
+tern_status tern_text_append_utf8(struct tern_text *text, const char *bytes, size_t length)
+{
+    size_t start = 0;
+    for (size_t at = 0; at < length;) {
+        enum tern_utf8 kind;
+        size_t size = tern_utf8_next(bytes + at, length - at, &kind);
+        if (kind != TERN_UTF8_WHOLE) {
+            TERN_RETURN_IF_ERR(tern_text_append(text, bytes + start, at - start));
+            TERN_RETURN_IF_ERR(tern_text_append(text, "\xEF\xBF\xBD", 3));
+            start = at + size;
+        }
+        at += size;
+    }
+    return tern_text_append(text, bytes + start, length - start);
+}
+
 tern_status tern_text_printf(struct tern_text *text, const char *format, ...)
 {
     va_list args;

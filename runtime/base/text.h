@@ -23,6 +23,20 @@ TERN_MUST_CHECK tern_status tern_text_append(struct tern_text *text,
 TERN_MUST_CHECK tern_status tern_text_printf(struct tern_text *text, const char *format, ...)
     TERN_PRINTF(2, 3);
 
+/* How many of the next `length` (>= 1) bytes belong together: a whole UTF-8 character; the beginning of one
+ * whose rest is not there (CUT: all that is left); or bytes that can begin none, to be shown as one U+FFFD
+ * (WRONG; the maximal subparts of the Unicode standard, 3.9). U+0000 is a whole character. */
+enum tern_utf8 {
+    TERN_UTF8_WHOLE,
+    TERN_UTF8_CUT,
+    TERN_UTF8_WRONG
+};
+size_t tern_utf8_next(const char *text, size_t length, enum tern_utf8 *kind_out);
+/* Appends text with what is no UTF-8 replaced by U+FFFD. */
+TERN_MUST_CHECK tern_status tern_text_append_utf8(struct tern_text *text,
+                                                  const char *bytes,
+                                                  size_t length);
+
 /* The name with the smallest edit distance to `word`; names[0] if all are far. count > 0. */
 const char *tern_text_nearest(const char *word, const char *const *names, size_t count);
 

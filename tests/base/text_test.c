@@ -23,6 +23,56 @@ static void test_building(void **state)
     tern_text_fini(&text);
 }
 
+/* Every character, whole and cut short; then the examples of the Unicode standard (tables 3-8 to 3-11). */
+static void test_utf8(void **state)
+{
+    (void)state;
+    for (uint32_t code = 0; code <= 0x10FFFF; code++) {
+        unsigned char c[4] = {(unsigned char)code};
+        size_t size = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+        for (size_t i = size; size > 1 && i-- > 0;) {
+            uint32_t bits = code >> (6 * (size - 1 - i));
+            c[i] = (unsigned char)(i > 0 ? 0x80 | (bits & 0x3F) : (0xF00 >> size & 0xFF) | bits);
+        }
+        bool is_surrogate = code >= 0xD800 && code < 0xE000;
+        for (size_t length = 1; length <= size; length++) {
+            enum tern_utf8 kind;
+            size_t step = tern_utf8_next((const char *)c, length, &kind);
+            enum tern_utf8 expected = is_surrogate && length > 1 ? TERN_UTF8_WRONG
+                                      : length < size            ? TERN_UTF8_CUT
+                                                                 : TERN_UTF8_WHOLE;
+            if (kind != expected || step != (expected == TERN_UTF8_WRONG ? 1 : length)) {
+                fail_msg("U+%04X, %zu of %zu bytes: found kind %d and %zu bytes", code, length,
+                         size, kind, step);
+            }
+        }
+    }
+    static const struct {
+        const char *from, *to;
+    } rows[] = {
+        {"a\xC3\xA9z", "a\xC3\xA9z"},
+        {"\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41", "????????A"},
+        {"\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41", "????????A"},
+        {"\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42", "?????A??B"},
+        {"\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41", "????A"},
+        {"\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63\x80\xBF\x64", "???b?c??d"},
+        {"end\xF0\x9F\x98", "end?"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct tern_text text;
+        char shown[64] = "";
+        tern_text_init(&text);
+        assert_int_equal(tern_text_append_utf8(&text, rows[i].from, strlen(rows[i].from)), TERN_OK);
+        for (size_t at = 0, used = 0; at < text.length; at++) {
+            bool is_mark = memcmp(text.data + at, "\xEF\xBF\xBD", 3) == 0;
+            shown[used++] = is_mark ? '?' : text.data[at];
+            at += is_mark ? 2 : 0;
+        }
+        assert_string_equal(shown, rows[i].to);
+        tern_text_fini(&text);
+    }
+}
+
 static void test_nearest(void **state)
 {
     (void)state;
@@ -159,9 +209,9 @@ static void test_clock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CHECKED(test_building),     CHECKED(test_nearest), CHECKED(test_whole_numbers),
-        CHECKED(test_real_numbers), CHECKED(test_sizes),   CHECKED(test_in_words),
-        CHECKED(test_clock),
+        CHECKED(test_building),      CHECKED(test_utf8),         CHECKED(test_nearest),
+        CHECKED(test_whole_numbers), CHECKED(test_real_numbers), CHECKED(test_sizes),
+        CHECKED(test_in_words),      CHECKED(test_clock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
