@@ -5,7 +5,7 @@
 #include "runtime/base/random.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <stdbool.h>
 
 struct candidate {
     double weight; /* exp((logit - best) / temperature): 1 for the best */
@@ -40,43 +40,114 @@ void tern_sampler_destroy(struct tern_sampler *sampler)
     }
 }
 
+/* The lowest id among the largest; NaN is never the largest. */
 static int32_t best_of(const float *logits, int64_t vocab)
 {
     int64_t best = 0;
     for (int64_t i = 1; i < vocab; i++) {
-        if (logits[i] > logits[best]) {
+        if (logits[i] > logits[best] || isnan(logits[best])) {
             best = i;
         }
     }
     return (int32_t)best;
 }
 
-/* Heaviest first; equal weights by id, so that the order is total. */
-static int by_weight(const void *a, const void *b)
+/* Heavier first; equal weights by id, so that the order is total. */
+static bool comes_before(const struct candidate *a, const struct candidate *b)
 {
-    const struct candidate *x = a;
-    const struct candidate *y = b;
-    if (x->weight != y->weight) {
-        return x->weight < y->weight ? 1 : -1;
-    }
-    return (x->id > y->id) - (x->id < y->id);
+    return a->weight != b->weight ? a->weight > b->weight : a->id < b->id;
 }
 
-/* How many of the sorted candidates the nucleus keeps: at least one. */
-static int64_t nucleus(const struct candidate *candidates, int64_t count, double top_p)
+static void swap(struct candidate *a, struct candidate *b)
 {
-    double total = 0;
-    for (int64_t i = 0; i < count; i++) {
-        total += candidates[i].weight;
+    struct candidate kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+/* The candidates in order, as far as they are asked for: a heap in front, those popped behind it, the first of all last.
+ * A nucleus is a few of many: k pops cost less than sorting a vocabulary for each token. */
+struct queue {
+    struct candidate *items;
+    int64_t count, popped;
+};
+
+/* Lets the item at `at` sink to its place in the heap of n. */
+static void sink(struct candidate *heap, int64_t n, int64_t at)
+{
+    for (;;) {
+        int64_t first = at;
+        for (int64_t child = 2 * at + 1; child <= 2 * at + 2 && child < n; child++) {
+            first = comes_before(&heap[child], &heap[first]) ? child : first;
+        }
+        if (first == at) {
+            return;
+        }
+        swap(&heap[at], &heap[first]);
+        at = first;
     }
-    double sum = 0;
-    for (int64_t i = 0; i < count; i++) {
-        sum += candidates[i].weight;
-        if (sum >= top_p * total) {
-            return i + 1;
+}
+
+/* The nth in order, from 0. */
+static const struct candidate *nth(struct queue *queue, int64_t n)
+{
+    for (; queue->popped <= n; queue->popped++) {
+        int64_t last = queue->count - 1 - queue->popped;
+        swap(&queue->items[0], &queue->items[last]);
+        sink(queue->items, last, 0);
+    }
+    return &queue->items[queue->count - 1 - n];
+}
+
+/* Everything that may be drawn at all, by id; returns how many. */
+static int64_t gather(struct tern_sampler *sampler,
+                      const float *logits,
+                      int32_t best,
+                      double temperature)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < sampler->vocab; i++) {
+        double weight = exp(((double)logits[i] - logits[best]) / temperature);
+        if (weight > 0) { /* NaN and underflow can never be drawn */
+            sampler->candidates[count++] = (struct candidate){.weight = weight, .id = (int32_t)i};
         }
     }
     return count;
+}
+
+static double sum_of(const struct candidate *items, int64_t count)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        sum += items[i].weight;
+    }
+    return sum;
+}
+
+/* Moves what top-k, top-p and min-p keep to the back of the items; returns how many, at least one. */
+static int64_t keep_likely(struct candidate *items,
+                           int64_t count,
+                           const struct tern_sampling *sampling)
+{
+    struct queue queue = {.items = items, .count = count};
+    for (int64_t i = count / 2; i-- > 0;) {
+        sink(items, count, i);
+    }
+    int64_t most = count;
+    if (sampling->top_k > 0 && sampling->top_k < count) {
+        most = sampling->top_k;
+        nth(&queue, most - 1);
+    }
+    double enough = INFINITY;
+    if (sampling->top_p < 1) { /* a share of what top-k left */
+        enough = sampling->top_p * sum_of(items + (count - most), most);
+    }
+    int64_t kept = 0;
+    double sum = 0;
+    do {
+        sum += nth(&queue, kept++)->weight;
+    } while (kept < most && sum < enough && nth(&queue, kept)->weight >= sampling->min_p);
+    return kept;
 }
 
 int32_t tern_sampler_pick(struct tern_sampler *sampler,
@@ -85,39 +156,20 @@ int32_t tern_sampler_pick(struct tern_sampler *sampler,
                           int64_t position)
 {
     int32_t best = best_of(logits, sampler->vocab);
-    if (sampling->temperature <= 0) {
+    int64_t count =
+        sampling->temperature > 0 ? gather(sampler, logits, best, sampling->temperature) : 0;
+    if (count == 0) { /* greedy, or nothing but infinities and NaN */
         return best;
     }
-    struct candidate *candidates = sampler->candidates;
-    int64_t count = 0;
-    for (int64_t i = 0; i < sampler->vocab; i++) {
-        double weight = exp(((double)logits[i] - logits[best]) / sampling->temperature);
-        if (weight > 0) { /* NaN and underflow can never be drawn */
-            candidates[count++] = (struct candidate){.weight = weight, .id = (int32_t)i};
-        }
+    bool takes_all = sampling->top_k <= 0 && sampling->top_p >= 1 && sampling->min_p <= 0;
+    int64_t kept = takes_all ? count : keep_likely(sampler->candidates, count, sampling);
+    const struct candidate *items = sampler->candidates + (count - kept);
+    double draw = sum_of(items, kept) *
+                  tern_random_uniform(sampling->seed, tern_random_stream_id(TERN_STREAM_SAMPLE, 0),
+                                      (uint64_t)position);
+    int64_t i = 0;
+    for (; i + 1 < kept && draw >= items[i].weight; i++) {
+        draw -= items[i].weight;
     }
-    qsort(candidates, (size_t)count, sizeof *candidates, by_weight);
-    if (sampling->top_k > 0 && sampling->top_k < count) {
-        count = sampling->top_k;
-    }
-    if (sampling->top_p < 1) {
-        count = nucleus(candidates, count, sampling->top_p);
-    }
-    while (count > 1 && candidates[count - 1].weight < sampling->min_p) {
-        count--;
-    }
-    double total = 0;
-    for (int64_t i = 0; i < count; i++) {
-        total += candidates[i].weight;
-    }
-    double draw =
-        total * tern_random_uniform(sampling->seed, tern_random_stream_id(TERN_STREAM_SAMPLE, 0),
-                                    (uint64_t)position);
-    for (int64_t i = 0; i < count; i++) {
-        draw -= candidates[i].weight;
-        if (draw < 0) {
-            return candidates[i].id;
-        }
-    }
-    return candidates[count - 1].id;
+    return items[i].id;
 }

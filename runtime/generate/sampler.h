@@ -7,10 +7,11 @@
 #include <stdint.h>
 
 struct tern_sampling {
-    double temperature; /* 0: greedy, the lowest id among equals */
-    int64_t top_k;      /* keep the k most likely; 0: all */
-    double top_p;       /* keep the most likely until their sum reaches p; 1: all */
-    double min_p;       /* keep those at least min_p times as likely as the best; 0: all */
+    double
+        temperature; /* 0: greedy, the lowest id among equals; NaN is never picked while there is a number */
+    int64_t top_k; /* keep the k most likely; 0: all */
+    double top_p;  /* keep the most likely until their sum reaches p; 1: all */
+    double min_p;  /* keep those at least min_p times as likely as the best; 0: all */
     uint64_t seed;
 };
 

@@ -1,6 +1,7 @@
 /* stream.c - holding back what may still become a character or a stop string. */
 #include "runtime/generate/stream.h"
 
+#include <stdint.h>
 #include <string.h>
 
 void tern_stream_init(struct tern_stream *stream)
@@ -11,23 +12,6 @@ void tern_stream_init(struct tern_stream *stream)
 void tern_stream_fini(struct tern_stream *stream)
 {
     tern_text_fini(&stream->pending);
-}
-
-/* Bytes at the end of text that begin a UTF-8 character but do not finish it: 0 to 3. */
-static size_t incomplete_tail(const char *text, size_t length)
-{
-    for (size_t back = 1; back <= 3 && back <= length; back++) {
-        unsigned char c = (unsigned char)text[length - back];
-        if ((c & 0xC0) == 0x80) {
-            continue;
-        }
-        size_t need = c >= 0xF0 && c <= 0xF4  ? 4
-                      : c >= 0xE0 && c < 0xF0 ? 3
-                      : c >= 0xC2 && c < 0xE0 ? 2
-                                              : 1;
-        return need > back ? back : 0;
-    }
-    return 0;
 }
 
 /* Longest suffix of text that is a proper prefix of a stop string. */
@@ -46,17 +30,49 @@ static size_t stop_tail(const struct tern_stream *stream, const char *text, size
     return longest;
 }
 
-/* Where the first stop string begins, or length. */
+/* Where the stop string begins that is complete first (of two that end together the longer one), or length: what byte
+ * by byte would find too. */
 static size_t find_stop(const struct tern_stream *stream, const char *text, size_t length)
 {
-    size_t first = length;
+    size_t begin = length;
+    size_t end = SIZE_MAX;
     for (int i = 0; i < stream->stop_count; i++) {
-        const char *at = memmem(text, length, stream->stops[i], strlen(stream->stops[i]));
-        if (at != NULL && (size_t)(at - text) < first) {
-            first = (size_t)(at - text);
+        size_t size = strlen(stream->stops[i]);
+        const char *found = memmem(text, length, stream->stops[i], size);
+        size_t at = found != NULL ? (size_t)(found - text) : length;
+        if (found != NULL && (at + size < end || (at + size == end && at < begin))) {
+            begin = at;
+            end = at + size;
         }
     }
-    return first;
+    return begin;
+}
+
+/* Bytes in front of the last `hold` that are sure: no character is cut, neither by the end nor by what is held. */
+static size_t whole_prefix(const char *text, size_t length, size_t hold)
+{
+    size_t at = 0;
+    while (at < length - hold) {
+        enum tern_utf8 kind;
+        size_t size = tern_utf8_next(text + at, length - at, &kind);
+        if (kind == TERN_UTF8_CUT || at + size > length - hold) {
+            break;
+        }
+        at += size;
+    }
+    return at;
+}
+
+/* The first count pending bytes go out, as UTF-8 whatever they are. */
+static tern_status let_out(struct tern_text *pending, size_t count, struct tern_text *out)
+{
+    if (count == 0) {
+        return TERN_OK;
+    }
+    TERN_RETURN_IF_ERR(tern_text_append_utf8(out, pending->data, count));
+    memmove(pending->data, pending->data + count, pending->length - count);
+    pending->length -= count;
+    return TERN_OK;
 }
 
 tern_status tern_stream_push(struct tern_stream *stream,
@@ -72,33 +88,13 @@ tern_status tern_stream_push(struct tern_stream *stream,
     size_t stop = find_stop(stream, pending->data, pending->length);
     if (stop < pending->length) {
         stream->is_stopped = true;
-        TERN_RETURN_IF_ERR(tern_text_append(out, pending->data, stop));
-        pending->length = 0;
-        return TERN_OK;
+        return let_out(pending, stop, out);
     }
     size_t hold = stop_tail(stream, pending->data, pending->length);
-    size_t tail = incomplete_tail(pending->data, pending->length);
-    hold = hold > tail ? hold : tail;
-    size_t sure = pending->length - hold;
-    /* a held stop prefix may begin inside a character */
-    while (sure > 0 && sure < pending->length &&
-           ((unsigned char)pending->data[sure] & 0xC0) == 0x80) {
-        sure--;
-    }
-    TERN_RETURN_IF_ERR(tern_text_append(out, pending->data, sure));
-    memmove(pending->data, pending->data + sure, pending->length - sure);
-    pending->length -= sure;
-    return TERN_OK;
+    return let_out(pending, whole_prefix(pending->data, pending->length, hold), out);
 }
 
 tern_status tern_stream_finish(struct tern_stream *stream, struct tern_text *out)
 {
-    struct tern_text *pending = &stream->pending;
-    size_t tail = pending->length > 0 ? incomplete_tail(pending->data, pending->length) : 0;
-    if (stream->is_stopped || pending->length == 0) {
-        return TERN_OK;
-    }
-    TERN_RETURN_IF_ERR(tern_text_append(out, pending->data, pending->length - tail));
-    pending->length = 0;
-    return tail > 0 ? tern_text_append(out, "\xEF\xBF\xBD", 3) : TERN_OK;
+    return stream->is_stopped ? TERN_OK : let_out(&stream->pending, stream->pending.length, out);
 }

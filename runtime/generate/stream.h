@@ -1,4 +1,6 @@
-/* stream.h - tokens' bytes on their way out: never half a UTF-8 character, never part of a stop string. */
+/* stream.h - tokens' bytes on their way out: always UTF-8, never half a character, never part of a stop string.
+ *
+ * Bytes that can be no character become U+FFFD. What comes out does not depend on how the bytes were cut into tokens. */
 #ifndef TERN_RUNTIME_GENERATE_STREAM_H
 #define TERN_RUNTIME_GENERATE_STREAM_H
 
@@ -24,7 +26,7 @@ TERN_MUST_CHECK tern_status tern_stream_push(struct tern_stream *stream,
                                              const char *bytes,
                                              size_t count,
                                              struct tern_text *out);
-/* The end: appends what was held back; an incomplete character becomes U+FFFD. */
+/* The end: appends what was held back. Nothing after a stop string. */
 TERN_MUST_CHECK tern_status tern_stream_finish(struct tern_stream *stream, struct tern_text *out);
 
 #endif
