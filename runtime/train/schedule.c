@@ -27,7 +27,8 @@ double tern_schedule_lr(const struct tern_config_optimizer *optimizer, int64_t s
         return optimizer->lr - span * progress(step, warmup, steps);
     case TERN_SCHEDULE_WSD: {
         int64_t decay = (int64_t)llround((double)steps * optimizer->decay_fraction);
-        return optimizer->lr - span * progress(step, steps - decay, steps);
+        int64_t from = steps - decay > warmup ? steps - decay : warmup;
+        return optimizer->lr - span * progress(step, from, steps);
     }
     case TERN_SCHEDULE_CONSTANT:
         break;
