@@ -114,6 +114,15 @@ static tern_status expand(const char *pattern, char ***paths_out, int *count_out
     return tern_file_glob(is_prefix ? index : pattern, paths_out, count_out);
 }
 
+tern_status tern_tokens_find(const char *pattern)
+{
+    char **paths;
+    int count;
+    TERN_RETURN_IF_ERR(expand(pattern, &paths, &count));
+    tern_free(paths);
+    return TERN_OK;
+}
+
 static tern_status open_source(const struct tern_tokens_options *options, struct source *source)
 {
     char **paths;

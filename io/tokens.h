@@ -42,6 +42,8 @@ struct tern_tokens_options {
 
 TERN_MUST_CHECK tern_status tern_tokens_open(const struct tern_tokens_options *options,
                                              struct tern_tokens **out);
+/* Whether a pattern names anything, without opening it. */
+TERN_MUST_CHECK tern_status tern_tokens_find(const char *pattern);
 void tern_tokens_close(struct tern_tokens *tokens);
 int64_t tern_tokens_sequence_length(const struct tern_tokens *tokens);
 int64_t tern_tokens_count(const struct tern_tokens *tokens);         /* tokens in all sources */

@@ -137,7 +137,7 @@ static void look_at_cores(struct report *report)
         if (quota / period < (double)allowed) {
             add_problem(report,
                         "the container may use %.2f cores of time but sees %" PRId64
-                        ": set TERN_THREADS=%d, or threads are stopped in the middle of their work",
+                        ": a run takes %d threads there; more are stopped in the middle of their work",
                         quota / period, allowed, quota / period < 1 ? 1 : (int)(quota / period));
         }
     }

@@ -15,14 +15,9 @@ static tern_status read_text(const struct tern_loaded *loaded,
                              int64_t *count)
 {
     struct tern_map map;
-    if (loaded->tokenizer == NULL) {
-        return tern_fail(
-            TERN_ERR_INPUT,
-            "the run has no tokenizer.json: --text cannot become tokens (use --tokens)");
-    }
     TERN_RETURN_IF_ERR(tern_map_open(path, &map));
-    tern_status status = tern_tokenizer_encode(loaded->tokenizer, (const char *)map.data, map.bytes,
-                                               false, ids, count);
+    tern_status status =
+        tern_loaded_encode(loaded, (const char *)map.data, map.bytes, false, ids, count);
     tern_map_close(&map);
     return status;
 }
@@ -83,6 +78,30 @@ static int64_t predicted_bytes(const struct tern_loaded *loaded, const int32_t *
     return total;
 }
 
+/* "name":value, null for what JSON has no word for. */
+static void print_number(const char *name, double value)
+{
+    if (isfinite(value)) {
+        printf(",\"%s\":%.9g", name, value);
+    } else {
+        printf(",\"%s\":null", name);
+    }
+}
+
+static void print_result(const struct tern_loaded *loaded,
+                         const struct tern_eval_result *result,
+                         int64_t context,
+                         int64_t bytes)
+{
+    double nll = result->nll / (double)result->tokens;
+    printf("{\"step\":%lld,\"tokens\":%lld,\"context\":%lld", (long long)loaded->step,
+           (long long)result->tokens, (long long)context);
+    print_number("nll", nll);
+    print_number("perplexity", exp(nll));
+    print_number("bits_per_byte", bytes > 0 ? result->nll / M_LN2 / (double)bytes : NAN);
+    printf("}\n");
+}
+
 static tern_status run(const char *model, const char *text, const char *shard, int64_t context)
 {
     struct tern_loaded loaded;
@@ -104,16 +123,7 @@ static tern_status run(const char *model, const char *text, const char *shard, i
                                   : read_tokens(&loaded, shard, context, &ids, &count),
                      out);
     TERN_GOTO_IF_ERR(status, tern_evaluate(&loaded, ids, count, context, &result), out);
-    double nll = result.nll / (double)result.tokens;
-    int64_t bytes = predicted_bytes(&loaded, ids, count);
-    printf("{\"step\":%lld,\"tokens\":%lld,\"context\":%lld,\"nll\":%.9g,\"perplexity\":%.9g,"
-           "\"bits_per_byte\":",
-           (long long)loaded.step, (long long)result.tokens, (long long)context, nll, exp(nll));
-    if (bytes > 0) {
-        printf("%.9g}\n", result.nll / M_LN2 / (double)bytes);
-    } else {
-        printf("null}\n");
-    }
+    print_result(&loaded, &result, context, predicted_bytes(&loaded, ids, count));
 out:
     tern_free(ids);
     tern_loaded_close(&loaded);

@@ -27,6 +27,13 @@ static tern_status add_token(struct scorer *s, int32_t id)
     return tern_json_quote(&s->line, piece != NULL ? piece : "", piece != NULL ? bytes : 0);
 }
 
+/* As JSON: what it has no word for is null. */
+static tern_status add_number(struct scorer *s, double value)
+{
+    return isfinite(value) ? tern_text_printf(&s->line, "%.9g", value)
+                           : tern_text_printf(&s->line, "null");
+}
+
 /* The `top` most likely ids, best first, by insertion: top is small. */
 static int64_t rank_best(struct scorer *s, const float *logits)
 {
@@ -54,16 +61,19 @@ static tern_status score_row(void *context, int64_t position, const float *logit
     TERN_RETURN_IF_ERR(tern_text_printf(&s->line, "{\"position\":%lld,\"id\":%d,\"token\":",
                                         (long long)position, s->ids[position]));
     TERN_RETURN_IF_ERR(add_token(s, s->ids[position]));
-    TERN_RETURN_IF_ERR(isnan(s->logprob)
-                           ? tern_text_printf(&s->line, ",\"logprob\":null,\"top\":[")
-                           : tern_text_printf(&s->line, ",\"logprob\":%.9g,\"top\":[", s->logprob));
+    TERN_RETURN_IF_ERR(tern_text_printf(&s->line, ",\"logprob\":"));
+    TERN_RETURN_IF_ERR(add_number(s, s->logprob));
+    TERN_RETURN_IF_ERR(tern_text_printf(&s->line, ",\"top\":["));
     int64_t best = rank_best(s, logits);
     for (int64_t i = 0; i < best; i++) {
         TERN_RETURN_IF_ERR(tern_text_printf(&s->line, "%s[%d,", i > 0 ? "," : "", s->order[i]));
         TERN_RETURN_IF_ERR(add_token(s, s->order[i]));
-        TERN_RETURN_IF_ERR(tern_text_printf(&s->line, ",%.9g]", logits[s->order[i]] - total));
+        TERN_RETURN_IF_ERR(tern_text_printf(&s->line, ","));
+        TERN_RETURN_IF_ERR(add_number(s, logits[s->order[i]] - total));
+        TERN_RETURN_IF_ERR(tern_text_printf(&s->line, "]"));
     }
-    puts(s->line.length > 0 && tern_text_printf(&s->line, "]}") == TERN_OK ? s->line.data : "");
+    TERN_RETURN_IF_ERR(tern_text_printf(&s->line, "]}\n"));
+    fwrite(s->line.data, 1, s->line.length, stdout); /* main looks whether all of it arrived */
     s->logprob = position + 1 < s->count ? logits[s->ids[position + 1]] - total : NAN;
     return TERN_OK;
 }
@@ -77,13 +87,13 @@ static tern_status run(const char *model, const char *prompt, int64_t top)
     tern_text_init(&s.line);
     s.order = tern_alloc("score", (size_t)(top + 1) * sizeof *s.order);
     tern_status status = TERN_OK;
-    if (loaded.tokenizer == NULL || s.order == NULL) {
-        status = tern_fail(TERN_ERR_INPUT, "%s: the run has no tokenizer.json", model);
+    if (s.order == NULL) {
+        status =
+            tern_fail(TERN_ERR_MEMORY, "cannot allocate a list of %lld tokens", (long long)top);
         goto out;
     }
     TERN_GOTO_IF_ERR(
-        status,
-        tern_tokenizer_encode(loaded.tokenizer, prompt, strlen(prompt), true, &ids, &s.count), out);
+        status, tern_loaded_encode(&loaded, prompt, strlen(prompt), true, &ids, &s.count), out);
     s.ids = ids;
     status = tern_score(&loaded, ids, s.count, score_row, &s);
 out:

@@ -39,15 +39,18 @@ static tern_status encode_prompt(struct generator *g)
 {
     int64_t count;
     int64_t context = g->loaded->model.config.context;
-    TERN_RETURN_IF_ERR(tern_tokenizer_encode(g->loaded->tokenizer, g->request->prompt,
-                                             g->request->prompt_bytes, true, &g->ids, &count));
+    TERN_RETURN_IF_ERR(tern_loaded_encode(g->loaded, g->request->prompt, g->request->prompt_bytes,
+                                          true, &g->ids, &count));
     g->result->prompt_tokens = count;
     if (count == 0) {
         return tern_fail(TERN_ERR_USAGE, "the prompt is empty: expected at least one token");
     }
     if (count >= context) {
-        return tern_fail(TERN_ERR_INPUT, "the prompt has %lld tokens, the model's context is %lld",
-                         (long long)count, (long long)context);
+        return tern_fail(
+            TERN_ERR_INPUT,
+            "the prompt has %lld tokens, expected at most %lld: the model's context is %lld "
+            "and the answer needs one",
+            (long long)count, (long long)(context - 1), (long long)context);
     }
     return TERN_OK;
 }
@@ -103,10 +106,6 @@ static tern_status decode(struct generator *g)
 static tern_status open_generator(struct generator *g)
 {
     const struct tern_model *model = &g->loaded->model;
-    if (g->loaded->tokenizer == NULL) {
-        return tern_fail(TERN_ERR_INPUT,
-                         "the run has no tokenizer.json: text cannot become tokens");
-    }
     for (int i = 0; i < g->request->stop_count; i++) {
         g->stream.stops[g->stream.stop_count++] = g->request->stops[i];
     }

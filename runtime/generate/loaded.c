@@ -3,13 +3,13 @@
 
 #include "io/checkpoint.h"
 #include "io/file.h"
+#include "models/stored.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/text.h"
+#include "runtime/plan/compute.h"
 #include "runtime/train/config.h"
 #include "runtime/train/cursor.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The checkpoint folder that a MODEL argument means, and the run directory it belongs to. */
@@ -24,8 +24,7 @@ static tern_status find_checkpoint(const char *model,
     }
     TERN_RETURN_IF_ERR(tern_path_join(probe, model, "MANIFEST.json"));
     if (tern_file_exists(probe)) {
-        TERN_RETURN_IF_ERR(tern_path_join(ckpt, model, ""));
-        ckpt[strlen(ckpt) - 1] = '\0';
+        TERN_RETURN_IF_ERR(tern_path_join(ckpt, model, "."));
         TERN_RETURN_IF_ERR(tern_path_join(run, model, "../.."));
         return tern_ckpt_verify(ckpt);
     }
@@ -49,7 +48,7 @@ static tern_status read_config(const struct tern_ckpt_reader *reader,
     TERN_RETURN_IF_ERR(tern_cursor_read(tern_ckpt_state_json(reader), &cursor, &yaml));
     tern_status status = tern_train_config_parse(ckpt, yaml, strlen(yaml), NULL, 0, config);
     tern_free(yaml);
-    return status;
+    return status == TERN_OK ? tern_model_config_check(&config->model) : status;
 }
 
 /* One tensor from the checkpoint to its place, through `rows` (f32, room for the largest piece). */
@@ -92,6 +91,7 @@ static tern_status load_weights(struct tern_loaded *loaded, struct tern_ckpt_rea
     for (int i = 0; i < params->count; i++) {
         largest = params->items[i].shape[1] > largest ? params->items[i].shape[1] : largest;
     }
+    TERN_RETURN_IF_ERR(tern_stored_check(params, reader, "model"));
     size_t bytes = (size_t)params->flat_size * tern_dtype_bytes(loaded->model.dtype);
     TERN_RETURN_IF_ERR(table->alloc(loaded->device, "weights", bytes, &loaded->weights));
     float *rows = tern_alloc("load", (size_t)largest * sizeof *rows);
@@ -114,16 +114,9 @@ out:
 
 static tern_status open_device(struct tern_loaded *loaded)
 {
-    const char *backend = getenv("TERN_BACKEND");
-    const char *text = getenv("TERN_THREADS");
-    int64_t threads = 0;
-    if (text != NULL && text[0] != '\0' &&
-        (!tern_text_to_i64(text, &threads) || threads < 1 || threads > 1024)) {
-        return tern_fail(TERN_ERR_USAGE, "environment TERN_THREADS: found '%s', expected 1 to 1024",
-                         text);
-    }
-    return tern_device_open(backend != NULL && backend[0] != '\0' ? backend : "auto", (int)threads,
-                            &loaded->device);
+    struct tern_compute compute;
+    TERN_RETURN_IF_ERR(tern_compute_choose(NULL, &compute));
+    return tern_device_open(compute.backend, compute.threads, &loaded->device);
 }
 
 static tern_status open_tokenizer(struct tern_loaded *loaded, const char *run)
@@ -131,6 +124,37 @@ static tern_status open_tokenizer(struct tern_loaded *loaded, const char *run)
     char path[TERN_PATH_BYTES];
     TERN_RETURN_IF_ERR(tern_path_join(path, run, "tokenizer.json"));
     return tern_file_exists(path) ? tern_tokenizer_open(path, &loaded->tokenizer) : TERN_OK;
+}
+
+tern_status tern_loaded_encode(const struct tern_loaded *loaded,
+                               const char *text,
+                               size_t bytes,
+                               bool add_special,
+                               int32_t **ids_out,
+                               int64_t *count_out)
+{
+    int64_t vocab = loaded->model.config.vocab_size;
+    int32_t *ids;
+    if (loaded->tokenizer == NULL) {
+        return tern_fail(
+            TERN_ERR_INPUT,
+            "text cannot become tokens: there is no tokenizer.json beside ckpt/ in the "
+            "run directory; copy the run's tokenizer there");
+    }
+    TERN_RETURN_IF_ERR(
+        tern_tokenizer_encode(loaded->tokenizer, text, bytes, add_special, &ids, count_out));
+    for (int64_t i = 0; i < *count_out; i++) {
+        if (ids[i] < 0 || ids[i] >= vocab) {
+            int32_t id = ids[i];
+            tern_free(ids);
+            return tern_fail(TERN_ERR_INPUT,
+                             "token %lld of the text is %d, expected below the model's vocabulary "
+                             "of %lld: the run's tokenizer.json is not the one it was trained with",
+                             (long long)i, id, (long long)vocab);
+        }
+    }
+    *ids_out = ids;
+    return TERN_OK;
 }
 
 tern_status tern_loaded_open(const char *model,

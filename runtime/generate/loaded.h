@@ -26,6 +26,13 @@ enum tern_loaded_precision {
 TERN_MUST_CHECK tern_status tern_loaded_open(const char *model,
                                              enum tern_loaded_precision precision,
                                              struct tern_loaded *out);
+/* Tokens of a text, all within the model's vocabulary; tern_alloc'd. */
+TERN_MUST_CHECK tern_status tern_loaded_encode(const struct tern_loaded *loaded,
+                                               const char *text,
+                                               size_t bytes,
+                                               bool add_special,
+                                               int32_t **ids_out,
+                                               int64_t *count_out);
 void tern_loaded_close(struct tern_loaded *loaded);
 
 #endif

@@ -1,6 +1,8 @@
 /* step_log.c - log.jsonl, the step line and the bar. */
 #include "runtime/observe/step_log.h"
 
+#include "io/json.h"
+#include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/base/text.h"
@@ -13,8 +15,21 @@
 
 enum {
     LINE_BYTES = 2048,
+    TEXT_BYTES_MAX = 300, /* escaped: six times that at most */
     BAR_WIDTH = 30
 };
+
+/* The file ends inside a line: a write that failed half-way left it so. */
+static bool is_torn(const char *path)
+{
+    struct tern_map map;
+    if (!tern_file_exists(path) || tern_map_open(path, &map) != TERN_OK) {
+        return false;
+    }
+    bool torn = map.bytes > 0 && map.data[map.bytes - 1] != '\n';
+    tern_map_close(&map);
+    return torn;
+}
 
 tern_status tern_step_log_open(struct tern_step_log *log,
                                const char *run_dir,
@@ -23,7 +38,30 @@ tern_status tern_step_log_open(struct tern_step_log *log,
 {
     *log = (struct tern_step_log){
         .steps = steps, .first_step = first_step, .started = tern_clock_seconds()};
-    return tern_path_join(log->path, run_dir, "log.jsonl");
+    TERN_RETURN_IF_ERR(tern_path_join(log->path, run_dir, "log.jsonl"));
+    log->is_torn = is_torn(log->path);
+    return TERN_OK;
+}
+
+/* line[0] is a line end that stays away unless the last line has none. A record that cannot be written is lost, and
+ * said once: the run is worth more than its log. */
+static void append(struct tern_step_log *log, const char *line, size_t length)
+{
+    size_t skip = log->is_torn ? 0 : 1;
+    if (tern_file_append(log->path, line + skip, length - skip) == TERN_OK) {
+        if (log->lost > 0) {
+            tern_log_info("%s can be written again: %lld records are missing", log->path,
+                          (long long)log->lost);
+        }
+        log->is_torn = false;
+        log->lost = 0;
+        return;
+    }
+    if (log->lost++ == 0) {
+        tern_log_warn("%s: records are lost until it can be written again, training goes on",
+                      tern_detail());
+    }
+    log->is_torn = is_torn(log->path);
 }
 
 int64_t tern_rss_bytes(void)
@@ -47,11 +85,10 @@ int64_t tern_rss_peak_bytes(void)
     return (int64_t)usage.ru_maxrss * 1024;
 }
 
-/* A number as JSON: 9 significant digits round-trip fp32; what JSON has no word for is null. */
-static const char *number(double value, char out[32])
+const char *tern_step_log_number(double value, char out[TERN_STEP_LOG_NUMBER_BYTES])
 {
     if (isfinite(value)) {
-        snprintf(out, 32, "%.9g", value);
+        snprintf(out, TERN_STEP_LOG_NUMBER_BYTES, "%.9g", value);
     } else {
         strcpy(out, "null");
     }
@@ -99,45 +136,56 @@ static void print_step(struct tern_step_log *log, const struct tern_step_record 
     }
 }
 
-tern_status tern_step_log_step(struct tern_step_log *log, const struct tern_step_record *r)
+void tern_step_log_step(struct tern_step_log *log, const struct tern_step_record *r)
 {
     char line[LINE_BYTES];
     char time_text[TERN_RFC3339_BYTES];
-    char n[10][32];
+    char n[9][TERN_STEP_LOG_NUMBER_BYTES];
     int length = snprintf(
         line, sizeof line,
-        "{\"kind\":\"step\",\"time\":\"%s\",\"step\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,"
+        "\n{\"kind\":\"step\",\"time\":\"%s\",\"step\":%lld,\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,"
         "\"tokens\":%lld,\"tokens_per_second\":%s,\"step_seconds\":%s,\"data_seconds\":%s,"
         "\"comm_seconds\":%s,\"checkpoint_stall_seconds\":%s,\"mfu\":%s,\"rss_bytes\":%lld%s}\n",
-        tern_clock_rfc3339(time_text), (long long)r->step, number(r->loss, n[0]),
-        number(r->grad_norm, n[1]), number(r->lr, n[2]), (long long)r->tokens,
-        number((double)r->tokens / r->step_seconds, n[3]), number(r->step_seconds, n[4]),
-        number(r->data_seconds, n[5]), number(r->comm_seconds, n[6]),
-        number(r->checkpoint_stall_seconds, n[7]), number(r->mfu < 0 ? NAN : r->mfu, n[8]),
-        (long long)tern_rss_bytes(), r->is_skipped ? ",\"skipped\":true" : "");
+        tern_clock_rfc3339(time_text), (long long)r->step, tern_step_log_number(r->loss, n[0]),
+        tern_step_log_number(r->grad_norm, n[1]), tern_step_log_number(r->lr, n[2]),
+        (long long)r->tokens, tern_step_log_number((double)r->tokens / r->step_seconds, n[3]),
+        tern_step_log_number(r->step_seconds, n[4]), tern_step_log_number(r->data_seconds, n[5]),
+        tern_step_log_number(r->comm_seconds, n[6]),
+        tern_step_log_number(r->checkpoint_stall_seconds, n[7]),
+        tern_step_log_number(r->mfu < 0 ? NAN : r->mfu, n[8]), (long long)tern_rss_bytes(),
+        r->is_skipped ? ",\"skipped\":true" : "");
     print_step(log, r);
-    return tern_file_append(log->path, line, (size_t)length);
+    append(log, line, (size_t)length);
 }
 
-tern_status tern_step_log_event(struct tern_step_log *log,
-                                const char *kind,
-                                const char *fields,
-                                ...)
+void tern_step_log_event(struct tern_step_log *log, const char *kind, const char *fields, ...)
 {
     char line[LINE_BYTES];
     char time_text[TERN_RFC3339_BYTES];
-    int used = snprintf(line, sizeof line, "{\"kind\":\"%s\",\"time\":\"%s\"%s", kind,
+    int used = snprintf(line, sizeof line, "\n{\"kind\":\"%s\",\"time\":\"%s\"%s", kind,
                         tern_clock_rfc3339(time_text), fields[0] != '\0' ? "," : "");
     va_list args;
     va_start(args, fields);
     int body = vsnprintf(line + used, sizeof line - (size_t)used - 2, fields, args);
     va_end(args);
     used += body;
-    if (used > (int)sizeof line - 3) {
-        return tern_fail(TERN_ERR_ARGUMENT, "a log record of kind %s is longer than %d bytes", kind,
-                         LINE_BYTES);
-    }
+    TERN_CHECK(used <= (int)sizeof line - 3); /* fields are bounded by whoever gives them */
     line[used++] = '}';
     line[used++] = '\n';
-    return tern_file_append(log->path, line, (size_t)used);
+    append(log, line, (size_t)used);
+}
+
+void tern_step_log_text(struct tern_step_log *log,
+                        const char *kind,
+                        int64_t step,
+                        const char *key,
+                        const char *text)
+{
+    struct tern_text quoted;
+    tern_text_init(&quoted);
+    if (tern_json_quote(&quoted, text, strnlen(text, TEXT_BYTES_MAX)) == TERN_OK) {
+        tern_step_log_event(log, kind, "\"step\":%lld,\"%s\":%s", (long long)step, key,
+                            quoted.data);
+    }
+    tern_text_fini(&quoted);
 }

@@ -48,15 +48,16 @@ static tern_status set_handlers(void (*handler)(int))
     return TERN_OK;
 }
 
-tern_status tern_notice_init(const char *run_dir, bool use_signals, bool use_file)
+tern_status tern_notice_watch_signals(void)
 {
     g_signal_notice = TERN_NOTICE_NONE;
     g_interrupts = 0;
-    g_stop_path[0] = '\0';
-    if (use_file) {
-        TERN_RETURN_IF_ERR(tern_path_join(g_stop_path, run_dir, "stop"));
-    }
-    return use_signals ? set_handlers(on_signal) : TERN_OK;
+    return set_handlers(on_signal);
+}
+
+tern_status tern_notice_watch_file(const char *run_dir)
+{
+    return tern_path_join(g_stop_path, run_dir, "stop");
 }
 
 enum tern_notice tern_notice_poll(void)

@@ -16,9 +16,10 @@ enum tern_notice {
     TERN_NOTICE_COUNT
 };
 
-/* Installs the signal handlers (when use_signals) and watches run_dir/stop (when use_file). A second SIGINT ends the
- * process at once. */
-TERN_MUST_CHECK tern_status tern_notice_init(const char *run_dir, bool use_signals, bool use_file);
+/* From now on signals are notices; a second SIGINT ends the process at once. */
+TERN_MUST_CHECK tern_status tern_notice_watch_signals(void);
+/* From now on run_dir/stop is one. */
+TERN_MUST_CHECK tern_status tern_notice_watch_file(const char *run_dir);
 /* The strongest notice so far; looks for the stop file. Never blocks. */
 enum tern_notice tern_notice_poll(void);
 const char *tern_notice_name(enum tern_notice notice); /* "signal SIGUSR2", "stop file" */

@@ -1,10 +1,7 @@
-/* agree.c - one exchange of statuses and sentences. */
+/* agree.c - who failed, and if anybody did, the sentence of the first. */
 #include "runtime/train/agree.h"
 
-#include "runtime/base/mem.h"
-
 #include <stdio.h>
-#include <string.h>
 
 struct verdict {
     int32_t status;
@@ -16,23 +13,19 @@ tern_status tern_agree(struct tern_comm *comm, tern_status status)
     if (comm->size == 1) {
         return status;
     }
-    struct verdict mine = {.status = (int32_t)status};
+    struct verdict verdict = {.status = (int32_t)status};
     if (status != TERN_OK) {
-        snprintf(mine.sentence, sizeof mine.sentence, "%s", tern_detail());
+        snprintf(verdict.sentence, sizeof verdict.sentence, "%s", tern_detail());
     }
-    struct verdict *all = tern_alloc("agree", (size_t)comm->size * sizeof *all);
-    if (all == NULL) {
-        return tern_fail(TERN_ERR_MEMORY, "cannot allocate the verdicts of %d ranks", comm->size);
+    int64_t before_end = status != TERN_OK ? comm->size - comm->rank : 0; /* largest: lowest rank */
+    TERN_RETURN_IF_ERR(tern_comm_all_reduce_max_i64(comm, &before_end, 1));
+    if (before_end == 0) {
+        return TERN_OK;
     }
-    tern_status result = tern_comm_all_gather(comm, &mine, sizeof mine, all);
-    for (int rank = 0; result == TERN_OK && rank < comm->size; rank++) {
-        if (all[rank].status != TERN_OK) {
-            bool is_common = rank == 0; /* rank 0's view is usually everybody's */
-            result = is_common ? tern_fail((tern_status)all[rank].status, "%s", all[rank].sentence)
-                               : tern_fail((tern_status)all[rank].status, "rank %d: %s", rank,
-                                           all[rank].sentence);
-        }
-    }
-    tern_free(all);
-    return result;
+    int first = comm->size - (int)before_end;
+    TERN_RETURN_IF_ERR(tern_comm_broadcast(comm, &verdict, sizeof verdict, first));
+    /* rank 0's view is usually everybody's: nothing to name */
+    return first == 0
+               ? tern_fail((tern_status)verdict.status, "%s", verdict.sentence)
+               : tern_fail((tern_status)verdict.status, "rank %d: %s", first, verdict.sentence);
 }

@@ -491,8 +491,7 @@ static void check_data(const struct check *check)
     }
 }
 
-/* Steps of the run; 0 while the length is not known. */
-static int64_t run_steps(const struct tern_config_train *train)
+int64_t tern_train_config_steps(const struct tern_config_train *train)
 {
     int64_t per_step;
     if (train->steps > 0) {
@@ -558,7 +557,7 @@ static void check_batch(const struct check *check)
 static void check_optimizer(const struct check *check)
 {
     struct tern_config_optimizer *optimizer = &check->config->optimizer;
-    int64_t steps = run_steps(&check->config->train);
+    int64_t steps = tern_train_config_steps(&check->config->train);
     if (!is_set(check, "optimizer", "lr_min")) {
         optimizer->lr_min = optimizer->lr / 10;
     }

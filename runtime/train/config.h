@@ -109,6 +109,8 @@ TERN_MUST_CHECK tern_status tern_train_config_parse(const char *name,
                                                     const char *const *overrides,
                                                     int override_count,
                                                     struct tern_train_config *out);
+/* Steps of the run, from train.steps or train.tokens; 0 while neither is known. */
+int64_t tern_train_config_steps(const struct tern_config_train *train);
 void tern_train_config_fini(struct tern_train_config *config);
 /* The resolved configuration as YAML that reads back to the same struct. */
 TERN_MUST_CHECK tern_status tern_train_config_write(const struct tern_train_config *config,

@@ -6,6 +6,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/observe/step_log.h"
+#include "runtime/plan/compute.h"
 #include "runtime/reclaim/notice.h"
 #include "runtime/train/agree.h"
 #include "runtime/train/cursor.h"
@@ -13,30 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
     TEXT_FILE_BYTES_MAX = 256 << 20
 };
-
-/* Environment TERN_THREADS: compute threads a rank; 0 or unset: this rank's share of the cores it may use. */
-static tern_status threads_from_environment(const struct tern_comm *comm, int *threads_out)
-{
-    const char *value = getenv("TERN_THREADS");
-    int64_t threads = 0;
-    if (value != NULL && value[0] != '\0' &&
-        (!tern_text_to_i64(value, &threads) || threads < 1 || threads > 1024)) {
-        return tern_fail(TERN_ERR_USAGE, "environment TERN_THREADS: found '%s', expected 1 to 1024",
-                         value);
-    }
-    if (threads == 0) {
-        long cores = sysconf(_SC_NPROCESSORS_ONLN);
-        threads = cores / (comm->local_size > 0 ? comm->local_size : 1);
-        threads = threads < 1 ? 1 : threads;
-    }
-    *threads_out = (int)threads;
-    return TERN_OK;
-}
 
 static tern_status open_tokenizer(struct tern_job *job)
 {
@@ -65,8 +46,7 @@ static tern_status check_config(struct tern_job *job)
     }
     TERN_RETURN_IF_ERR(tern_model_config_check(model));
     const struct tern_config_train *train = &job->config.train;
-    int64_t step_tokens = train->global_batch * train->sequence_length;
-    job->steps = train->steps > 0 ? train->steps : (train->tokens + step_tokens - 1) / step_tokens;
+    job->steps = tern_train_config_steps(train);
     if (job->comm->size > train->lanes) {
         return tern_fail(TERN_ERR_CONFIG,
                          "train.lanes: found %lld, expected at least the number of ranks (%d); "
@@ -99,10 +79,11 @@ static tern_status check_ranks_equal(struct tern_job *job)
 
 /* ---- run directory ---- */
 
+/* Rank 0: the directory is this launch's from here on; what is in it stays as it is until this launch can train. */
 static tern_status prepare_run_dir(struct tern_job *job, const struct tern_train_options *options)
 {
-    char path[TERN_PATH_BYTES];
     TERN_RETURN_IF_ERR(tern_run_dir_open(&job->run, options->run_dir, job->comm->size));
+    TERN_RETURN_IF_ERR(tern_run_dir_record(&job->run, 0, "running", 0, "started"));
     TERN_RETURN_IF_ERR(tern_ckpt_clean(job->run.path));
     int existing = 0;
     TERN_RETURN_IF_ERR(tern_ckpt_list(job->run.path, NULL, 0, &existing));
@@ -112,20 +93,18 @@ static tern_status prepare_run_dir(struct tern_job *job, const struct tern_train
             "--resume never: %s holds %d checkpoint%s of an earlier run; choose another --run-dir",
             job->run.path, existing, existing == 1 ? "" : "s");
     }
-    TERN_RETURN_IF_ERR(tern_path_join(path, job->run.path, "config.yaml"));
-    TERN_RETURN_IF_ERR(tern_file_replace(path, job->config_yaml.data, job->config_yaml.length));
-    if (job->config.data.tokenizer != NULL) {
-        char *text;
-        size_t bytes;
-        TERN_RETURN_IF_ERR(
-            tern_file_read(job->config.data.tokenizer, TEXT_FILE_BYTES_MAX, &text, &bytes));
-        tern_status status = tern_path_join(path, job->run.path, "tokenizer.json");
-        status = status == TERN_OK ? tern_file_replace(path, text, bytes) : status;
-        tern_free(text);
-        TERN_RETURN_IF_ERR(status);
+    return tern_notice_clear_file(job->run.path);
+}
+
+static bool has_notice(const struct tern_job *job, const char *name)
+{
+    const struct tern_config_strings *notices = &job->config.reclaim.notices;
+    for (int i = 0; i < notices->count; i++) {
+        if (strcmp(notices->items[i], name) == 0) {
+            return true;
+        }
     }
-    TERN_RETURN_IF_ERR(tern_notice_clear_file(job->run.path));
-    return tern_run_dir_record(&job->run, "running", 0, "started");
+    return false;
 }
 
 /* Rank 0 prepares; the others learn its path and launch id. */
@@ -133,19 +112,40 @@ static tern_status open_run_dir(struct tern_job *job, const struct tern_train_op
 {
     tern_status status = job->comm->rank == 0 ? prepare_run_dir(job, options) : TERN_OK;
     TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
-    struct tern_lock lock = job->run.lock;
-    bool is_locked = job->run.is_locked;
+    struct tern_run_dir mine = job->run;
     TERN_RETURN_IF_ERR(tern_comm_broadcast(job->comm, &job->run, sizeof job->run, 0));
-    job->run.lock = lock;
-    job->run.is_locked = is_locked;
-    const struct tern_config_strings *notices = &job->config.reclaim.notices;
-    bool use_signals = false;
-    bool use_file = false;
-    for (int i = 0; i < notices->count; i++) {
-        use_signals |= strcmp(notices->items[i], "signal") == 0;
-        use_file |= strcmp(notices->items[i], "file") == 0;
+    job->run.lock = mine.lock;
+    job->run.is_locked = mine.is_locked;
+    return has_notice(job, "file") ? tern_agree(job->comm, tern_notice_watch_file(job->run.path))
+                                   : TERN_OK;
+}
+
+static tern_status keep_tokenizer(const struct tern_job *job)
+{
+    char path[TERN_PATH_BYTES];
+    char *text;
+    size_t bytes;
+    if (job->config.data.tokenizer == NULL) {
+        return TERN_OK;
     }
-    return tern_agree(job->comm, tern_notice_init(job->run.path, use_signals, use_file));
+    TERN_RETURN_IF_ERR(tern_path_join(path, job->run.path, "tokenizer.json"));
+    TERN_RETURN_IF_ERR(
+        tern_file_read(job->config.data.tokenizer, TEXT_FILE_BYTES_MAX, &text, &bytes));
+    tern_status status = tern_file_replace(path, text, bytes);
+    tern_free(text);
+    return status;
+}
+
+/* Rank 0, when the run is sure to go on with them: what it is made of, for whoever serves or resumes it. */
+static tern_status keep_inputs(const struct tern_job *job)
+{
+    char path[TERN_PATH_BYTES];
+    if (job->comm->rank != 0) {
+        return TERN_OK;
+    }
+    TERN_RETURN_IF_ERR(tern_path_join(path, job->run.path, "config.yaml"));
+    TERN_RETURN_IF_ERR(tern_file_replace(path, job->config_yaml.data, job->config_yaml.length));
+    return keep_tokenizer(job);
 }
 
 /* ---- data ---- */
@@ -179,6 +179,7 @@ static tern_status open_data_here(struct tern_job *job)
     TERN_RETURN_IF_ERR(open_tokens(job, &data->train,
                                    data->weights.count > 0 ? data->weights.items : NULL, true,
                                    cache, &job->train));
+    tern_tokens_digest(job->train, job->data_id);
     if (data->val.count == 0) {
         return TERN_OK;
     }
@@ -199,16 +200,29 @@ static tern_status open_data(struct tern_job *job)
     return tern_agree(job->comm, status);
 }
 
+/* For a dry run: the files are there; nothing is tokenised. */
+static tern_status find_data(const struct tern_job *job)
+{
+    const struct tern_config_strings *lists[] = {&job->config.data.train, &job->config.data.val};
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < lists[k]->count; i++) {
+            TERN_RETURN_IF_ERR(tern_tokens_find(lists[k]->items[i]));
+        }
+    }
+    return TERN_OK;
+}
+
 /* ---- device and memory ---- */
 
 static tern_status open_devices(struct tern_job *job)
 {
-    const char *backend = getenv("TERN_BACKEND");
-    int threads = 1;
-    TERN_RETURN_IF_ERR(threads_from_environment(job->comm, &threads));
-    backend = backend == NULL || backend[0] == '\0' ? "auto" : backend;
-    TERN_RETURN_IF_ERR(tern_device_open(backend, threads, &job->device));
-    return tern_device_open(backend, 1, &job->comm_device);
+    struct tern_compute compute;
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_compute_choose(job->comm, &compute)));
+    tern_status status = tern_device_open(compute.backend, compute.threads, &job->device);
+    if (status == TERN_OK) {
+        status = tern_device_open(compute.backend, 1, &job->comm_device);
+    }
+    return tern_agree(job->comm, status);
 }
 
 static struct tern_pass_options pass_options(const struct tern_job *job)
@@ -283,22 +297,19 @@ static tern_status take_memory(struct tern_job *job)
 
 /* ---- state ---- */
 
-struct found {
-    int64_t step;
-    int32_t is_found;
-    char path[TERN_CKPT_PATH_BYTES];
-};
-
-static tern_status find_checkpoint(struct tern_job *job,
-                                   enum tern_resume resume,
-                                   struct found *found)
+/* Rank 0 looks for the newest good checkpoint; all learn which. */
+static tern_status find_checkpoint(struct tern_job *job, enum tern_resume resume)
 {
+    struct tern_job_checkpoint *found = &job->found;
     tern_status status = TERN_OK;
     if (job->comm->rank == 0 && resume != TERN_RESUME_NEVER) {
         status = tern_ckpt_find(job->run.path, found->path, &found->step);
-        found->is_found = status == TERN_OK;
-        if (status == TERN_ERR_NOT_FOUND && resume == TERN_RESUME_AUTO) {
-            status = TERN_OK; /* a new run */
+        found->is_there = status == TERN_OK;
+        if (status == TERN_ERR_NOT_FOUND) {
+            status = resume == TERN_RESUME_AUTO ? TERN_OK /* a new run */
+                                                : tern_fail_prefix(status, "--resume required");
+        } else if (status == TERN_ERR_CORRUPT) {
+            status = tern_fail(status, "%s; to start anew choose another --run-dir", tern_detail());
         }
     }
     TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
@@ -321,15 +332,28 @@ static void warn_differences(const struct tern_job *job, const struct tern_curso
                       "changes from here on",
                       (long long)job->config.train.seed, (long long)cursor->seed);
     }
+    if (cursor->data_id[0] != '\0' && strcmp(cursor->data_id, job->data_id) != 0) {
+        tern_log_warn("data.train is not what the checkpoint was trained on (digest %s, the "
+                      "checkpoint's was %s): the run goes on with what is there now",
+                      job->data_id, cursor->data_id);
+    }
+    int64_t samples = cursor->step * job->config.train.global_batch;
+    if (cursor->samples != samples) {
+        tern_log_warn(
+            "train.global_batch is %lld, the checkpoint's %lld steps took %lld sequences: "
+            "the run goes on with sequence %lld, so some come again or are left out",
+            (long long)job->config.train.global_batch, (long long)cursor->step,
+            (long long)cursor->samples, (long long)samples);
+    }
 }
 
-static tern_status restore(struct tern_job *job, const struct found *found)
+static tern_status restore(struct tern_job *job)
 {
     struct tern_ckpt_reader *reader = NULL;
     struct tern_cursor cursor;
     tern_fault_pass(TERN_FAULT_CKPT_RESTORE);
     tern_status status;
-    TERN_GOTO_IF_ERR(status, tern_ckpt_open(found->path, &reader), out);
+    TERN_GOTO_IF_ERR(status, tern_ckpt_open(job->found.path, &reader), out);
     TERN_GOTO_IF_ERR(status, tern_cursor_read(tern_ckpt_state_json(reader), &cursor, NULL), out);
     TERN_GOTO_IF_ERR(status, tern_train_state_load(&job->state, reader), out);
     job->state.step = cursor.step;
@@ -339,20 +363,19 @@ static tern_status restore(struct tern_job *job, const struct found *found)
     warn_differences(job, &cursor);
 out:
     tern_ckpt_close(reader);
-    return status != TERN_OK ? tern_fail_prefix(status, "%s", found->path) : TERN_OK;
+    return status != TERN_OK ? tern_fail_prefix(status, "%s", job->found.path) : TERN_OK;
 }
 
-static tern_status open_state(struct tern_job *job, const struct tern_train_options *options)
+/* Every rank has its own part before any waits for the others' parts. */
+static tern_status open_state(struct tern_job *job)
 {
-    static struct found found; /* 4 KiB: too much for a stack frame that calls deep */
-    found = (struct found){0};
-    TERN_RETURN_IF_ERR(find_checkpoint(job, options->resume, &found));
-    if (!found.is_found) {
-        return tern_train_state_init(&job->state, (uint64_t)job->config.train.seed,
-                                     tern_device_threads(job->device));
-    }
-    TERN_RETURN_IF_ERR(restore(job, &found));
-    if (job->comm->rank == 0) {
+    tern_status status = job->found.is_there
+                             ? restore(job)
+                             : tern_train_state_init(&job->state, (uint64_t)job->config.train.seed,
+                                                     tern_device_threads(job->device));
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_train_state_publish(&job->state)));
+    if (job->found.is_there && job->comm->rank == 0) {
         tern_log_info("resuming from %s, step %lld of %lld", job->resumed_from,
                       (long long)job->state.step, (long long)job->steps);
     }
@@ -364,9 +387,6 @@ static tern_status start_batches(struct tern_job *job)
     const struct tern_config_train *train = &job->config.train;
     int64_t lane_size = train->global_batch / train->lanes;
     job->first_step = job->state.step;
-    if (job->state.step >= job->steps) {
-        return TERN_OK;
-    }
     return tern_prefetch_start(
         job->train, train->global_batch, job->state.plan.first_lane * lane_size,
         job->state.plan.lane_count * lane_size, job->state.step, &job->prefetch);
@@ -382,15 +402,23 @@ tern_status tern_job_progress(const struct tern_job *job, struct tern_text *out)
         .seed = job->config.train.seed,
     };
     snprintf(cursor.isa, sizeof cursor.isa, "%s", tern_device_isa(job->device));
+    snprintf(cursor.data_id, sizeof cursor.data_id, "%s", job->data_id);
     return tern_cursor_write(&cursor, job->config_yaml.data, out);
 }
 
-tern_status tern_job_open(struct tern_job *job, const struct tern_train_options *options)
+/* The config is read and signals are caught before anybody waits for anybody. */
+static tern_status read_config(struct tern_job *job, const struct tern_train_options *options)
 {
-    tern_text_init(&job->config_yaml);
-    tern_status config = tern_train_config_read(options->config_path, options->overrides,
-                                                options->override_count, &job->config);
     job->has_config = true;
+    TERN_RETURN_IF_ERR(tern_train_config_read(options->config_path, options->overrides,
+                                              options->override_count, &job->config));
+    return has_notice(job, "signal") && !options->dry_run ? tern_notice_watch_signals() : TERN_OK;
+}
+
+/* All ranks, one program, one configuration. */
+static tern_status join_ranks(struct tern_job *job, const struct tern_train_options *options)
+{
+    tern_status status = read_config(job, options);
     char problems[TERN_DETAIL_BYTES];
     snprintf(problems, sizeof problems, "%s", tern_detail());
     TERN_RETURN_IF_ERR(tern_comm_open(&job->comm));
@@ -398,20 +426,37 @@ tern_status tern_job_open(struct tern_job *job, const struct tern_train_options 
     tern_log_set_rank(job->comm->rank, job->comm->size);
     tern_fault_set_rank(job->comm->rank);
     tern_detail_set(problems);
-    TERN_RETURN_IF_ERR(tern_agree(job->comm, config));
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
     TERN_RETURN_IF_ERR(tern_agree(job->comm, check_config(job)));
-    TERN_RETURN_IF_ERR(check_ranks_equal(job));
-    TERN_RETURN_IF_ERR(tern_agree(job->comm, open_devices(job)));
-    if (!options->dry_run) {
-        TERN_RETURN_IF_ERR(open_run_dir(job, options));
-        TERN_RETURN_IF_ERR(open_data(job));
-    }
-    TERN_RETURN_IF_ERR(tern_agree(job->comm, plan_memory(job, job->comm->rank == 0)));
+    return check_ranks_equal(job);
+}
+
+static tern_status open_dry(struct tern_job *job)
+{
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, find_data(job)));
+    return tern_agree(job->comm, plan_memory(job, job->comm->rank == 0));
+}
+
+tern_status tern_job_open(struct tern_job *job, const struct tern_train_options *options)
+{
+    tern_text_init(&job->config_yaml);
+    TERN_RETURN_IF_ERR(join_ranks(job, options));
+    TERN_RETURN_IF_ERR(open_devices(job));
     if (options->dry_run) {
+        return open_dry(job);
+    }
+    TERN_RETURN_IF_ERR(open_run_dir(job, options));
+    TERN_RETURN_IF_ERR(find_checkpoint(job, options->resume));
+    if (job->found.is_there && job->found.step >= job->steps) {
+        job->is_done = true;
+        job->state.step = job->found.step;
         return TERN_OK;
     }
+    TERN_RETURN_IF_ERR(open_data(job));
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, plan_memory(job, job->comm->rank == 0)));
     TERN_RETURN_IF_ERR(tern_agree(job->comm, take_memory(job)));
-    TERN_RETURN_IF_ERR(tern_agree(job->comm, open_state(job, options)));
+    TERN_RETURN_IF_ERR(open_state(job));
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, keep_inputs(job)));
     return tern_agree(job->comm, start_batches(job));
 }
 

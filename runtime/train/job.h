@@ -10,6 +10,13 @@
 #include "runtime/train/step.h"
 #include "runtime/train/trainer.h"
 
+/* The checkpoint to start from. Plain data: rank 0 tells the others. */
+struct tern_job_checkpoint {
+    char path[TERN_CKPT_PATH_BYTES];
+    int64_t step;
+    int32_t is_there;
+};
+
 struct tern_job {
     struct tern_train_config config;
     struct tern_comm *comm;
@@ -28,12 +35,16 @@ struct tern_job {
     struct tern_bill bill;
     struct tern_text config_yaml;
     int64_t steps, first_step;
-    char resumed_from[64]; /* "step-00000040"; "" when new */
-    bool is_agreed;        /* a failure of tern_job_open is known to all ranks */
+    struct tern_job_checkpoint found;
+    char data_id[TERN_TOKENS_DIGEST_BYTES]; /* of data.train */
+    char resumed_from[64];                  /* "step-00000040"; "" when new */
+    bool is_agreed;                         /* a failure that comes now is known to all ranks */
+    bool is_done; /* the checkpoint is at the last step already: nothing else was opened */
     bool has_config, has_model, has_state;
 };
 
-/* Everything up to the first step; with options->dry_run only up to the bill. On failure close is still due. */
+/* Everything up to the first step; with options->dry_run only up to the bill; is_done: only the run directory. On
+ * failure close is still due. */
 TERN_MUST_CHECK tern_status tern_job_open(struct tern_job *job,
                                           const struct tern_train_options *options);
 void tern_job_close(struct tern_job *job);

@@ -1,8 +1,10 @@
 /* run_dir.c - lock and launch records. */
 #include "runtime/train/run_dir.h"
 
+#include "io/json.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/fault.h"
+#include "runtime/base/mem.h"
 #include "runtime/base/text.h"
 
 #include <errno.h>
@@ -11,30 +13,66 @@
 #include <time.h>
 #include <unistd.h>
 
+enum {
+    RECORD_BYTES_MAX = 64 << 10,
+    ROOM_BELOW_BYTES = 256 /* for names inside the run directory */
+};
+
+/* "20260131T235959.123Z-4711" */
+static void invent_id(char out[TERN_LAUNCH_ID_BYTES])
+{
+    struct timespec now;
+    struct tm utc;
+    char seconds[24];
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    strftime(seconds, sizeof seconds, "%Y%m%dT%H%M%S", &utc);
+    snprintf(out, TERN_LAUNCH_ID_BYTES, "%s.%03ldZ-%d", seconds, now.tv_nsec / 1000000,
+             (int)getpid());
+}
+
+static bool is_record(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 5 && strcmp(name + length - 5, ".json") == 0;
+}
+
+/* What a rank left that was killed while it wrote a record. */
+static tern_status clean_launches(const char *folder)
+{
+    char path[TERN_PATH_BYTES];
+    char **names;
+    int count;
+    TERN_RETURN_IF_ERR(tern_file_list(folder, &names, &count));
+    tern_status status = TERN_OK;
+    for (int i = 0; i < count && status == TERN_OK; i++) {
+        if (!is_record(names[i])) {
+            status = tern_path_join(path, folder, names[i]);
+            status = status == TERN_OK ? tern_file_remove(path) : status;
+        }
+    }
+    tern_free(names);
+    return status;
+}
+
 tern_status tern_run_dir_open(struct tern_run_dir *run, const char *path, int ranks)
 {
     *run = (struct tern_run_dir){.ranks = ranks};
-    if (strlen(path) >= sizeof run->path - 256) {
-        return tern_fail(TERN_ERR_USAGE, "--run-dir: longer than %zu bytes",
-                         sizeof run->path - 256);
+    if (path[0] == '\0' || strlen(path) >= sizeof run->path - ROOM_BELOW_BYTES) {
+        return tern_fail(TERN_ERR_USAGE, "--run-dir: found %zu bytes, expected 1 to %zu",
+                         strlen(path), sizeof run->path - ROOM_BELOW_BYTES - 1);
     }
-    strcpy(run->path, path);
-    char name[TERN_PATH_BYTES];
-    TERN_RETURN_IF_ERR(tern_file_make_folder(path));
-    TERN_RETURN_IF_ERR(tern_path_join(name, path, "launches"));
-    TERN_RETURN_IF_ERR(tern_file_make_folder(name));
-    TERN_RETURN_IF_ERR(tern_path_join(name, path, "lock"));
-    TERN_RETURN_IF_ERR(tern_lock_take(name, &run->lock));
+    char launches[TERN_PATH_BYTES];
+    TERN_RETURN_IF_ERR(tern_path_join(launches, path, "launches"));
+    tern_status status = tern_file_make_folder(launches);
+    if (status != TERN_OK) {
+        return tern_fail_prefix(status, "--run-dir '%s' cannot be used", path);
+    }
+    TERN_RETURN_IF_ERR(tern_ckpt_lock(path, &run->lock));
     run->is_locked = true;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    struct tm utc;
-    gmtime_r(&now.tv_sec, &utc);
-    char seconds[24];
-    strftime(seconds, sizeof seconds, "%Y%m%dT%H%M%S", &utc);
-    snprintf(run->launch_id, sizeof run->launch_id, "%s.%03ldZ-%d", seconds, now.tv_nsec / 1000000,
-             (int)getpid());
-    return TERN_OK;
+    strcpy(run->path, path);
+    invent_id(run->launch_id);
+    return clean_launches(launches);
 }
 
 void tern_run_dir_close(struct tern_run_dir *run)
@@ -45,53 +83,77 @@ void tern_run_dir_close(struct tern_run_dir *run)
     }
 }
 
-/* JSON string body: quotes, backslashes and control characters escaped. */
-static tern_status append_escaped(struct tern_text *out, const char *text)
+static tern_status compose(const struct tern_run_dir *run,
+                           const char *state,
+                           int64_t step,
+                           const char *reason,
+                           struct tern_text *json)
 {
-    for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
-        if (*c == '"' || *c == '\\') {
-            TERN_RETURN_IF_ERR(tern_text_printf(out, "\\%c", *c));
-        } else if (*c < 0x20) {
-            TERN_RETURN_IF_ERR(tern_text_printf(out, "\\u%04x", *c));
-        } else {
-            TERN_RETURN_IF_ERR(tern_text_append(out, c, 1));
-        }
+    char time_text[TERN_RFC3339_BYTES];
+    TERN_RETURN_IF_ERR(tern_text_printf(
+        json, "{\"id\":\"%s\",\"state\":\"%s\",\"step\":%lld,\"ranks\":%d,\"reason\":",
+        run->launch_id, state, (long long)step, run->ranks));
+    TERN_RETURN_IF_ERR(tern_json_quote(json, reason, strlen(reason)));
+    return tern_text_printf(json, ",\"time\":\"%s\"}\n", tern_clock_rfc3339(time_text));
+}
+
+static tern_status record_path(const struct tern_run_dir *run, const char *end, char *out)
+{
+    char name[TERN_LAUNCH_ID_BYTES + 64];
+    snprintf(name, sizeof name, "launches/%s%s", run->launch_id, end);
+    return tern_path_join(out, run->path, name);
+}
+
+/* Ranks that lose the same peer write at the same moment: each makes the record under a name of its own. */
+static tern_status publish(const struct tern_run_dir *run, int rank, const struct tern_text *json)
+{
+    char path[TERN_PATH_BYTES];
+    char own[TERN_PATH_BYTES];
+    char end[32];
+    snprintf(end, sizeof end, ".rank-%04d", rank);
+    TERN_RETURN_IF_ERR(record_path(run, ".json", path));
+    if (run->ranks == 1) {
+        return tern_file_replace(path, json->data, json->length);
     }
-    return TERN_OK;
+    TERN_RETURN_IF_ERR(record_path(run, end, own));
+    TERN_RETURN_IF_ERR(tern_file_replace(own, json->data, json->length));
+    return tern_file_rename(own, path);
 }
 
 tern_status tern_run_dir_record(const struct tern_run_dir *run,
+                                int rank,
                                 const char *state,
                                 int64_t step,
                                 const char *reason)
 {
-    switch (tern_fault_pass(TERN_FAULT_LAUNCH_RECORD)) {
-    case TERN_FAULT_ENOSPC:
-        return tern_fail_errno(TERN_ERR_IO, ENOSPC, "%s/launches/%s.json", run->path,
+    int error = tern_file_fault(TERN_FAULT_LAUNCH_RECORD);
+    if (error != 0) {
+        return tern_fail_errno(TERN_ERR_IO, error, "cannot write '%s/launches/%s.json'", run->path,
                                run->launch_id);
-    case TERN_FAULT_EIO:
-        return tern_fail_errno(TERN_ERR_IO, EIO, "%s/launches/%s.json", run->path, run->launch_id);
-    default:
-        break;
     }
-    char time_text[TERN_RFC3339_BYTES];
-    char path[TERN_PATH_BYTES + 64];
     struct tern_text json;
     tern_text_init(&json);
-    snprintf(path, sizeof path, "%s/launches/%s.json", run->path, run->launch_id);
-    tern_status status;
-    TERN_GOTO_IF_ERR(
-        status,
-        tern_text_printf(&json,
-                         "{\"id\":\"%s\",\"state\":\"%s\",\"step\":%lld,\"ranks\":%d,\"reason\":\"",
-                         run->launch_id, state, (long long)step, run->ranks),
-        out);
-    TERN_GOTO_IF_ERR(status, append_escaped(&json, reason), out);
-    TERN_GOTO_IF_ERR(
-        status, tern_text_printf(&json, "\",\"time\":\"%s\"}\n", tern_clock_rfc3339(time_text)),
-        out);
-    status = tern_file_replace(path, json.data, json.length);
-out:
+    tern_status status = compose(run, state, step, reason, &json);
+    status = status == TERN_OK ? publish(run, rank, &json) : status;
     tern_text_fini(&json);
     return status;
+}
+
+bool tern_run_dir_is_running(const struct tern_run_dir *run)
+{
+    char path[TERN_PATH_BYTES];
+    char *text = NULL;
+    size_t bytes;
+    struct tern_json *json = NULL;
+    bool has_ended = false;
+    if (record_path(run, ".json", path) == TERN_OK &&
+        tern_file_read(path, RECORD_BYTES_MAX, &text, &bytes) == TERN_OK &&
+        tern_json_parse(path, text, bytes, &json) == TERN_OK) {
+        const struct tern_json *root = (const struct tern_json *)json;
+        const char *state = tern_json_string(tern_json_get(root, "state"), NULL);
+        has_ended = state != NULL && strcmp(state, "running") != 0;
+    }
+    tern_json_close(json);
+    tern_free(text);
+    return !has_ended;
 }

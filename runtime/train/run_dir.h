@@ -9,6 +9,7 @@
 #ifndef TERN_RUNTIME_TRAIN_RUN_DIR_H
 #define TERN_RUNTIME_TRAIN_RUN_DIR_H
 
+#include "io/checkpoint.h"
 #include "io/file.h"
 #include "runtime/base/status.h"
 
@@ -29,10 +30,13 @@ TERN_MUST_CHECK tern_status tern_run_dir_open(struct tern_run_dir *run,
                                               const char *path,
                                               int ranks);
 void tern_run_dir_close(struct tern_run_dir *run);
-/* Durable before it returns. state: see above. Any rank may write it (the last word counts). */
+/* Durable before it returns. state: see above. Any rank may write it; the last word counts. */
 TERN_MUST_CHECK tern_status tern_run_dir_record(const struct tern_run_dir *run,
+                                                int rank,
                                                 const char *state,
                                                 int64_t step,
                                                 const char *reason);
+/* False once a record says how this launch ended: whoever only lost a peer has nothing to add then. */
+bool tern_run_dir_is_running(const struct tern_run_dir *run);
 
 #endif

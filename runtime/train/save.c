@@ -1,6 +1,7 @@
 /* save.c - one thread a rank that writes, and the words that make many shards one checkpoint. */
 #include "runtime/train/save.h"
 
+#include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/fault.h"
 #include "runtime/base/mem.h"
@@ -9,16 +10,19 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    STATE_JSON_BYTES = 64 << 10
-};
-
 enum phase {
     IDLE,
     WRITING,    /* this rank's thread writes its shard */
     WRITTEN,    /* durable (or failed), not all ranks known to be */
     COMMITTING, /* rank 0's thread commits */
     DONE,       /* result not yet fetched by poll */
+};
+
+/* What the words of a rank said about its shard of the save under way. */
+enum heard {
+    NOTHING,
+    GOOD,
+    BAD
 };
 
 struct tern_saver {
@@ -29,10 +33,15 @@ struct tern_saver {
     struct tern_ckpt_slab *slabs;
     int64_t slab_count;
     struct tern_ckpt_file *files; /* (ranks) */
-    char *state_json;
+    struct tern_step_word *words; /* (ranks + 1): finish exchanges them, the last is its own */
+    struct tern_text state_json;
+    /* of the save under way: the training thread's, read by the other while it works */
     int64_t step;
     double started;
-    /* shared with the thread, under lock */
+    bool is_told; /* WRITTEN has been said in a word */
+    unsigned char heard[TERN_LANES_MAX];
+    char failure[TERN_STEP_NOTE_BYTES]; /* of the first rank whose shard failed */
+    /* shared with the thread, under lock; status, reason and file are the thread's while it works */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
@@ -41,12 +50,11 @@ struct tern_saver {
     tern_status status;
     char reason[TERN_STEP_NOTE_BYTES];
     struct tern_ckpt_file file; /* this rank's */
-    bool is_told;               /* WRITTEN has been said in a word */
 };
 
 int64_t tern_saver_bytes(const struct tern_train_state *state)
 {
-    return 12 * state->shard_size + STATE_JSON_BYTES;
+    return 12 * state->shard_size;
 }
 
 static tern_status write_own(struct tern_saver *saver)
@@ -59,7 +67,7 @@ static tern_status write_own(struct tern_saver *saver)
         .ranks = saver->state->comm->size,
         .slabs = saver->slabs,
         .slab_count = saver->slab_count,
-        .state_json = saver->state->comm->rank == 0 ? saver->state_json : NULL,
+        .state_json = saver->state->comm->rank == 0 ? saver->state_json.data : NULL,
         .compression = checkpoint->compression == TERN_COMPRESSION_NONE   ? TERN_CKPT_NONE
                        : checkpoint->compression == TERN_COMPRESSION_ZSTD ? TERN_CKPT_ZSTD
                                                                           : TERN_CKPT_AUTO,
@@ -122,10 +130,10 @@ tern_status tern_saver_create(const struct tern_train_config *config,
     saver->staging = tern_alloc("checkpoint staging", staging_bytes);
     saver->slabs = tern_alloc_zero("save", (size_t)saver->slab_count + 1, sizeof *saver->slabs);
     saver->files = tern_alloc_zero("save", (size_t)state->comm->size, sizeof *saver->files);
-    saver->state_json = tern_alloc("save", STATE_JSON_BYTES);
+    saver->words = tern_alloc_zero("save", (size_t)state->comm->size + 1, sizeof *saver->words);
     tern_status status = TERN_OK;
     if (saver->staging == NULL || saver->slabs == NULL || saver->files == NULL ||
-        saver->state_json == NULL) {
+        saver->words == NULL) {
         status = tern_fail(TERN_ERR_MEMORY, "cannot allocate %zu bytes to stage checkpoints",
                            staging_bytes);
         goto fail;
@@ -162,16 +170,16 @@ void tern_saver_destroy(struct tern_saver *saver)
     tern_free(saver->staging);
     tern_free(saver->slabs);
     tern_free(saver->files);
-    tern_free(saver->state_json);
+    tern_free(saver->words);
+    tern_text_fini(&saver->state_json);
     tern_free(saver);
 }
 
-static enum phase phase_of(const struct tern_saver *saver)
+static enum phase phase_of(struct tern_saver *saver)
 {
-    struct tern_saver *writable = (struct tern_saver *)saver; /* the lock only */
-    pthread_mutex_lock(&writable->lock);
+    pthread_mutex_lock(&saver->lock);
     enum phase phase = saver->phase;
-    pthread_mutex_unlock(&writable->lock);
+    pthread_mutex_unlock(&saver->lock);
     return phase;
 }
 
@@ -193,17 +201,18 @@ bool tern_saver_should_begin(const struct tern_saver *saver, const struct tern_s
     return words[0].wants_save != 0;
 }
 
-tern_status tern_saver_begin(struct tern_saver *saver, const char *state_json)
+tern_status tern_saver_begin(struct tern_saver *saver, struct tern_text *state_json)
 {
-    if (strlen(state_json) >= STATE_JSON_BYTES) {
-        return tern_fail(TERN_ERR_STATE, "the state text of a checkpoint is longer than %d bytes",
-                         STATE_JSON_BYTES);
-    }
+    TERN_CHECK(phase_of(saver) == IDLE);
     tern_fault_pass(TERN_FAULT_SNAPSHOT);
     saver->started = tern_clock_seconds();
     saver->step = saver->state->step;
     saver->is_told = false;
-    strcpy(saver->state_json, state_json);
+    memset(saver->heard, NOTHING, sizeof saver->heard);
+    saver->failure[0] = '\0';
+    tern_text_fini(&saver->state_json);
+    saver->state_json = *state_json;
+    tern_text_init(state_json);
     TERN_RETURN_IF_ERR(tern_train_state_snapshot(saver->state, saver->staging));
     set_phase(saver, WRITING);
     return TERN_OK;
@@ -211,55 +220,57 @@ tern_status tern_saver_begin(struct tern_saver *saver, const char *state_json)
 
 void tern_saver_speak(struct tern_saver *saver, struct tern_step_word *mine)
 {
+    enum phase phase = phase_of(saver);
     mine->saved = 0;
-    mine->is_saving = phase_of(saver) != IDLE;
-    if (phase_of(saver) != WRITTEN || saver->is_told) {
+    mine->is_saving = phase != IDLE;
+    if (phase != WRITTEN || saver->is_told) {
         return;
     }
     saver->is_told = true;
     mine->saved = saver->status == TERN_OK ? 1 : 2;
     mine->save_step = saver->step;
     mine->file = saver->file;
-    memcpy(mine->note, saver->reason, sizeof mine->note);
+    snprintf(mine->note, sizeof mine->note, "%s", saver->status == TERN_OK ? "" : saver->reason);
+}
+
+/* A rank's news about the save under way. */
+static void take_word(struct tern_saver *saver, int rank, const struct tern_step_word *word)
+{
+    if (word->saved == 0 || word->save_step != saver->step) {
+        return;
+    }
+    saver->heard[rank] = word->saved == 1 ? GOOD : BAD;
+    saver->files[rank] = word->file;
+    if (word->saved != 1 && saver->failure[0] == '\0') {
+        bool is_alone = saver->state->comm->size == 1;
+        char name[24];
+        snprintf(name, sizeof name, "rank %d: ", rank);
+        snprintf(saver->failure, sizeof saver->failure, "%s%.200s", is_alone ? "" : name,
+                 word->note);
+    }
 }
 
 void tern_saver_listen(struct tern_saver *saver, const struct tern_step_word *words)
 {
     int ranks = saver->state->comm->size;
     for (int rank = 0; rank < ranks; rank++) {
-        if (words[rank].saved == 1 && words[rank].save_step == saver->step) {
-            saver->files[rank] = words[rank].file;
-        } else if (words[rank].saved == 2 && words[rank].save_step == saver->step) {
-            snprintf(saver->files[rank].name, sizeof saver->files[rank].name, "!");
-            snprintf(saver->reason, sizeof saver->reason, "rank %d: %.200s", rank,
-                     words[rank].note);
-        }
+        take_word(saver, rank, &words[rank]);
     }
     if (!saver->is_told || phase_of(saver) != WRITTEN) {
         return;
     }
-    int failed = -1;
+    bool has_failed = false;
     for (int rank = 0; rank < ranks; rank++) {
-        if (saver->files[rank].name[0] == '\0') {
-            return; /* not heard from yet */
+        if (saver->heard[rank] == NOTHING) {
+            return;
         }
-        failed = saver->files[rank].name[0] == '!' ? rank : failed;
+        has_failed |= saver->heard[rank] == BAD;
     }
-    if (failed >= 0) {
-        char reason[TERN_STEP_NOTE_BYTES];
-        memcpy(reason, saver->reason, sizeof reason);
-        memset(saver->files, 0, (size_t)ranks * sizeof *saver->files);
-        saver->status = TERN_ERR_IO;
-        memcpy(saver->reason, reason, sizeof reason);
+    if (has_failed) {
         set_phase(saver, DONE);
-        return;
+    } else {
+        set_phase(saver, saver->state->comm->rank == 0 ? COMMITTING : IDLE);
     }
-    if (saver->state->comm->rank == 0) {
-        set_phase(saver, COMMITTING);
-        return;
-    }
-    memset(saver->files, 0, (size_t)ranks * sizeof *saver->files);
-    set_phase(saver, IDLE);
 }
 
 bool tern_saver_poll(struct tern_saver *saver, struct tern_saver_event *event_out)
@@ -267,18 +278,19 @@ bool tern_saver_poll(struct tern_saver *saver, struct tern_saver_event *event_ou
     if (phase_of(saver) != DONE) {
         return false;
     }
+    if (saver->status != TERN_OK && saver->failure[0] == '\0') { /* the commit */
+        snprintf(saver->failure, sizeof saver->failure, "%s", saver->reason);
+    }
     *event_out = (struct tern_saver_event){
         .step = saver->step,
-        .is_done = saver->status == TERN_OK,
+        .is_done = saver->status == TERN_OK && saver->failure[0] == '\0',
         .seconds = tern_clock_seconds() - saver->started,
     };
     for (int rank = 0; rank < saver->state->comm->size; rank++) {
         event_out->bytes += saver->files[rank].bytes;
         event_out->raw_bytes += saver->files[rank].raw_bytes;
     }
-    memcpy(event_out->reason, saver->reason, sizeof event_out->reason);
-    memset(saver->files, 0, (size_t)saver->state->comm->size * sizeof *saver->files);
-    saver->reason[0] = '\0';
+    snprintf(event_out->reason, sizeof event_out->reason, "%s", saver->failure);
     set_phase(saver, IDLE);
     return true;
 }
@@ -295,19 +307,11 @@ static void wait_while(struct tern_saver *saver, enum phase phase)
 tern_status tern_saver_finish(struct tern_saver *saver)
 {
     struct tern_comm *comm = saver->state->comm;
+    struct tern_step_word *mine = &saver->words[comm->size];
     wait_while(saver, WRITING);
-    struct tern_step_word *words = tern_alloc_zero("save", (size_t)comm->size + 1, sizeof *words);
-    if (words == NULL) {
-        return tern_fail(TERN_ERR_MEMORY, "cannot allocate the words of %d ranks", comm->size);
-    }
-    struct tern_step_word *mine = &words[comm->size];
     tern_saver_speak(saver, mine);
-    tern_status status = tern_comm_all_gather(comm, mine, sizeof *mine, words);
-    if (status == TERN_OK) {
-        tern_saver_listen(saver, words);
-        wait_while(saver, COMMITTING);
-        status = tern_comm_barrier(comm);
-    }
-    tern_free(words);
-    return status;
+    TERN_RETURN_IF_ERR(tern_comm_all_gather(comm, mine, sizeof *mine, saver->words));
+    tern_saver_listen(saver, saver->words);
+    wait_while(saver, COMMITTING);
+    return tern_comm_barrier(comm);
 }

@@ -6,6 +6,7 @@
 #ifndef TERN_RUNTIME_TRAIN_SAVE_H
 #define TERN_RUNTIME_TRAIN_SAVE_H
 
+#include "runtime/base/text.h"
 #include "runtime/train/config.h"
 #include "runtime/train/state.h"
 #include "runtime/train/step.h"
@@ -30,8 +31,10 @@ TERN_MUST_CHECK tern_status tern_saver_create(const struct tern_train_config *co
 void tern_saver_destroy(struct tern_saver *saver);
 /* The words of all ranks say that a checkpoint is due and that nobody is busy with an earlier one. */
 bool tern_saver_should_begin(const struct tern_saver *saver, const struct tern_step_word *words);
-/* Snapshot of the state as it is; state_json is copied (all ranks pass it, rank 0's is kept). Returns after the copy. */
-TERN_MUST_CHECK tern_status tern_saver_begin(struct tern_saver *saver, const char *state_json);
+/* Snapshot of the state as it is; takes state_json over (all ranks pass it, rank 0's is written). Returns after the
+ * copy. No save may be under way. */
+TERN_MUST_CHECK tern_status tern_saver_begin(struct tern_saver *saver,
+                                             struct tern_text *state_json);
 /* Before a step's exchange: what this rank has to tell. After it: all words; rank 0 starts the commit when all shards
  * are durable. Both every step, on all ranks. */
 void tern_saver_speak(struct tern_saver *saver, struct tern_step_word *mine);

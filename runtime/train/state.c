@@ -1,6 +1,7 @@
 /* state.c - ownership, memory, initial values, reading back. */
 #include "runtime/train/state.h"
 
+#include "models/stored.h"
 #include "runtime/base/check.h"
 #include "runtime/base/mem.h"
 
@@ -91,11 +92,11 @@ struct tern_state_bytes tern_train_state_bytes(const struct tern_train_state *st
     };
 }
 
-static tern_status take(struct tern_train_state *state,
-                        const char *tag,
-                        int64_t bytes,
-                        bool clear,
-                        struct tern_dptr *out)
+static tern_status reserve(struct tern_train_state *state,
+                           const char *tag,
+                           int64_t bytes,
+                           bool clear,
+                           struct tern_dptr *out)
 {
     const struct tern_device_table *table = state->device->ops->device;
     TERN_RETURN_IF_ERR(table->alloc(state->device, tag, (size_t)(bytes > 0 ? bytes : 64), out));
@@ -106,18 +107,18 @@ tern_status tern_train_state_alloc(struct tern_train_state *state, struct tern_d
 {
     state->device = device;
     struct tern_state_bytes bytes = tern_train_state_bytes(state);
-    TERN_RETURN_IF_ERR(take(state, "weights", bytes.weights, true, &state->weights));
+    TERN_RETURN_IF_ERR(reserve(state, "weights", bytes.weights, true, &state->weights));
     if (bytes.master > 0 || state->model->dtype != TERN_F32) {
-        TERN_RETURN_IF_ERR(take(state, "master weights", bytes.master, true, &state->master));
+        TERN_RETURN_IF_ERR(reserve(state, "master weights", bytes.master, true, &state->master));
     }
-    TERN_RETURN_IF_ERR(take(state, "moments", bytes.moments / 2, true, &state->exp_avg));
-    TERN_RETURN_IF_ERR(take(state, "moments", bytes.moments / 2, true, &state->exp_avg_sq));
+    TERN_RETURN_IF_ERR(reserve(state, "moments", bytes.moments / 2, true, &state->exp_avg));
+    TERN_RETURN_IF_ERR(reserve(state, "moments", bytes.moments / 2, true, &state->exp_avg_sq));
     for (int i = 0; i < state->plan.buffers; i++) {
         /* padding between buckets is never written by the passes: it must be zero */
-        TERN_RETURN_IF_ERR(take(state, "gradients", bytes.gradients / state->plan.buffers, true,
-                                &state->grads[i]));
+        TERN_RETURN_IF_ERR(reserve(state, "gradients", bytes.gradients / state->plan.buffers, true,
+                                   &state->grads[i]));
     }
-    return take(state, "reduction", bytes.reduce, false, &state->reduce_scratch);
+    return reserve(state, "reduction", bytes.reduce, false, &state->reduce_scratch);
 }
 
 void tern_train_state_fini(struct tern_train_state *state)
@@ -190,6 +191,7 @@ static int64_t piece_shard_index(const struct tern_train_state *state, const str
 /* ---- initial values ---- */
 
 enum {
+    LOAD_ELEMENTS = 4 << 20, /* read at a time */
     INIT_CHUNK = 1 << 16,
     INIT_THREADS_MAX = 64
 };
@@ -258,8 +260,7 @@ tern_status tern_train_state_init(struct tern_train_state *state, uint64_t seed,
         status = status != TERN_OK ? status : workers[i].status;
     }
     tern_free(chunks);
-    TERN_RETURN_IF_ERR(status);
-    return tern_train_state_publish(state);
+    return status;
 }
 
 /* ---- all-gather ---- */
@@ -398,84 +399,55 @@ tern_status tern_train_state_snapshot(const struct tern_train_state *state, floa
     return copy_out(state, base + 2 * state->shard_size, state->exp_avg_sq, state->shard_size);
 }
 
+/* Through `rows`, host memory for room floats. */
 static tern_status load_piece(struct tern_train_state *state,
                               struct tern_ckpt_reader *reader,
                               const struct piece *piece,
-                              float *rows)
+                              float *rows,
+                              int64_t room)
 {
     const struct tern_device_table *table = state->device->ops->device;
     const struct tern_param *param = piece->param;
     int64_t index = piece_shard_index(state, piece);
-    size_t bytes = (size_t)(piece->end - piece->begin) * sizeof *rows;
+    int64_t width = param->shape[1];
+    int64_t first = (piece->begin - param->offset) / width;
+    int64_t count = (piece->end - piece->begin) / width;
     struct tern_dptr targets[3] = {piece_master(state, piece),
                                    tern_dptr_at(state->exp_avg, index, TERN_F32),
                                    tern_dptr_at(state->exp_avg_sq, index, TERN_F32)};
     for (int group = 0; group < 3; group++) {
-        TERN_RETURN_IF_ERR(tern_ckpt_read(reader, g_groups[group], param->name,
-                                          (piece->begin - param->offset) / param->shape[1],
-                                          (piece->end - piece->begin) / param->shape[1], rows));
-        TERN_RETURN_IF_ERR(table->upload(state->device, targets[group], rows, bytes));
-    }
-    return TERN_OK;
-}
-
-/* The checkpoint's tensors must be this model's: same names, same shapes, same count. */
-static tern_status check_tensors(const struct tern_train_state *state,
-                                 const struct tern_ckpt_reader *reader)
-{
-    const struct tern_params *params = &state->model->params;
-    int64_t found = 0;
-    int rank;
-    int64_t shape[TERN_CKPT_RANK_MAX];
-    enum tern_dtype dtype;
-    for (;; found++) {
-        const char *name = tern_ckpt_tensor(reader, "model", found, &rank, shape, &dtype);
-        if (name == NULL) {
-            break;
+        for (int64_t row = 0; row < count; row += room / width) {
+            int64_t take = count - row < room / width ? count - row : room / width;
+            TERN_RETURN_IF_ERR(
+                tern_ckpt_read(reader, g_groups[group], param->name, first + row, take, rows));
+            TERN_RETURN_IF_ERR(table->upload(state->device,
+                                             tern_dptr_at(targets[group], row * width, TERN_F32),
+                                             rows, (size_t)(take * width) * sizeof *rows));
         }
-        const struct tern_param *match = NULL;
-        for (int i = 0; i < params->count && match == NULL; i++) {
-            match = strcmp(params->items[i].name, name) == 0 ? &params->items[i] : NULL;
-        }
-        if (match == NULL) {
-            return tern_fail(TERN_ERR_CONFIG,
-                             "the checkpoint has a tensor %s, the configured model has none", name);
-        }
-        if (rank != match->rank || shape[0] != match->shape[0] ||
-            (rank == 2 && shape[1] != match->shape[1])) {
-            return tern_fail(TERN_ERR_CONFIG,
-                             "tensor %s: the checkpoint has shape (%lld, %lld), the configured "
-                             "model (%lld, %lld)",
-                             name, (long long)shape[0], (long long)(rank == 2 ? shape[1] : 1),
-                             (long long)match->shape[0], (long long)match->shape[1]);
-        }
-    }
-    if (found != params->count) {
-        return tern_fail(TERN_ERR_CONFIG,
-                         "the checkpoint has %lld tensors, the configured model %d",
-                         (long long)found, params->count);
     }
     return TERN_OK;
 }
 
 tern_status tern_train_state_load(struct tern_train_state *state, struct tern_ckpt_reader *reader)
 {
-    TERN_RETURN_IF_ERR(check_tensors(state, reader));
-    int64_t largest = 1;
-    struct piece piece;
-    for (int index = 0; next_piece(state, &index, &piece);) {
-        largest = piece.end - piece.begin > largest ? piece.end - piece.begin : largest;
+    const struct tern_params *params = &state->model->params;
+    int64_t room = LOAD_ELEMENTS;
+    for (int group = 0; group < 3; group++) {
+        TERN_RETURN_IF_ERR(tern_stored_check(params, reader, g_groups[group]));
     }
-    float *rows = tern_alloc("load", (size_t)largest * sizeof *rows);
+    for (int i = 0; i < params->count; i++) { /* a row at least */
+        room = params->items[i].shape[1] > room ? params->items[i].shape[1] : room;
+    }
+    float *rows = tern_alloc("load", (size_t)room * sizeof *rows);
     if (rows == NULL) {
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate %lld values to read a checkpoint",
-                         (long long)largest);
+                         (long long)room);
     }
     tern_status status = TERN_OK;
+    struct piece piece;
     for (int index = 0; status == TERN_OK && next_piece(state, &index, &piece);) {
-        status = load_piece(state, reader, &piece, rows);
+        status = load_piece(state, reader, &piece, rows, room);
     }
     tern_free(rows);
-    TERN_RETURN_IF_ERR(status);
-    return tern_train_state_publish(state);
+    return status;
 }

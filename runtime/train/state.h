@@ -64,17 +64,18 @@ void tern_train_state_fini(struct tern_train_state *state);
 
 /* f32 address of the master of element own_begin of a bucket. */
 struct tern_dptr tern_train_state_master(const struct tern_train_state *state, int bucket);
-/* Fresh weights from the seed, zero moments; then all ranks have all weights. threads: helpers on the host. */
+/* Masters fresh from the seed, zero moments; or all three from an open checkpoint, whatever rank count wrote it. Only
+ * what this rank owns: when every rank has done it (a failure of one is known to all first), publish. threads: helpers
+ * on the host. */
 TERN_MUST_CHECK tern_status tern_train_state_init(struct tern_train_state *state,
                                                   uint64_t seed,
                                                   int threads);
-/* Weights (and masters, moments) from an open checkpoint, whatever rank count wrote it. */
 TERN_MUST_CHECK tern_status tern_train_state_load(struct tern_train_state *state,
                                                   struct tern_ckpt_reader *reader);
 /* Starts giving this rank's part of a bucket's weights to all; wait_shared returns when all buckets are whole. */
 TERN_MUST_CHECK tern_status tern_train_state_share(struct tern_train_state *state, int bucket);
 TERN_MUST_CHECK tern_status tern_train_state_wait_shared(struct tern_train_state *state);
-/* After masters changed: casts the own ranges into weights, then all ranks exchange them. */
+/* Collective, after masters changed: casts the own ranges into weights, then all ranks exchange them. */
 TERN_MUST_CHECK tern_status tern_train_state_publish(struct tern_train_state *state);
 
 /* The slabs of a checkpoint: own rows of each tensor, three groups, data at base (host copy of master, exp_avg,

@@ -26,11 +26,12 @@ struct loop {
     struct tern_step_result result;
     enum tern_notice stop; /* as agreed by all ranks */
     int stop_rank;
-    int64_t last_saved; /* step of the newest snapshot, -1 none in this launch */
+    int64_t last_saved; /* step of the newest snapshot or checkpoint that has not failed, -1 none */
     double last_save_time;
     bool is_save_due;
+    char save_failure
+        [TERN_STEP_NOTE_BYTES]; /* why the last failed save failed, as far as this rank knows */
     double data_seconds, stall_seconds;
-    double last_eval;
 };
 
 static bool is_first_rank(const struct loop *loop)
@@ -44,32 +45,34 @@ static void report_save(struct loop *loop, const struct tern_saver_event *event)
 {
     char size[TERN_TEXT_BYTES_BYTES];
     if (!event->is_done) {
-        tern_log_error("the checkpoint of step %lld was not written: %s; training goes on, earlier "
-                       "checkpoints are as "
-                       "they were",
+        tern_log_error("the checkpoint of step %lld was not written: %s; earlier checkpoints are "
+                       "as they were",
                        (long long)event->step, event->reason);
+        tern_step_log_text(&loop->log, "warning", event->step, "not_written", event->reason);
         return;
     }
     tern_log_info("checkpoint step %lld committed: %s in %.2f s", (long long)event->step,
                   tern_text_bytes(event->bytes, size), event->seconds);
-    (void)!tern_step_log_event(&loop->log, "checkpoint",
-                               "\"step\":%lld,\"bytes\":%lld,\"raw_bytes\":%lld,\"seconds\":%.6f",
-                               (long long)event->step, (long long)event->bytes,
-                               (long long)event->raw_bytes, event->seconds);
+    tern_step_log_event(&loop->log, "checkpoint",
+                        "\"step\":%lld,\"bytes\":%lld,\"raw_bytes\":%lld,\"seconds\":%.6f",
+                        (long long)event->step, (long long)event->bytes,
+                        (long long)event->raw_bytes, event->seconds);
 }
 
-/* Fetches what the saver has to say; true if a save ended, *ok_out: well. */
-static bool hear_saver(struct loop *loop, bool *ok_out)
+/* Fetches what the saver has to say, if anything: a step whose save failed is not saved. */
+static void hear_saver(struct loop *loop)
 {
     struct tern_saver_event event;
     if (!tern_saver_poll(loop->job->saver, &event)) {
-        return false;
+        return;
     }
-    *ok_out = event.is_done;
+    if (!event.is_done) {
+        loop->last_saved = -1;
+        snprintf(loop->save_failure, sizeof loop->save_failure, "%s", event.reason);
+    }
     if (is_first_rank(loop)) {
         report_save(loop, &event);
     }
-    return true;
 }
 
 static tern_status begin_save(struct loop *loop)
@@ -80,7 +83,7 @@ static tern_status begin_save(struct loop *loop)
     double started = tern_clock_seconds();
     tern_status status = tern_job_progress(job, &json);
     if (status == TERN_OK) {
-        status = tern_saver_begin(job->saver, json.data);
+        status = tern_saver_begin(job->saver, &json);
     }
     tern_text_fini(&json);
     loop->stall_seconds = tern_clock_seconds() - started;
@@ -90,31 +93,38 @@ static tern_status begin_save(struct loop *loop)
     return status;
 }
 
+/* Waits for the save under way, if any. *is_saved_out: the state as it is now is a committed checkpoint on all ranks. */
+static tern_status settle_saves(struct loop *loop, bool *is_saved_out)
+{
+    struct tern_job *job = loop->job;
+    TERN_RETURN_IF_ERR(tern_saver_finish(job->saver));
+    hear_saver(loop);
+    int64_t is_missing = loop->last_saved != job->state.step;
+    TERN_RETURN_IF_ERR(tern_comm_all_reduce_max_i64(job->comm, &is_missing, 1));
+    *is_saved_out = !is_missing;
+    return TERN_OK;
+}
+
 /* Makes the state as it is now a committed checkpoint; waits for it. Collective. */
 static tern_status save_now(struct loop *loop)
 {
     struct tern_job *job = loop->job;
-    bool ok = true;
-    int64_t verdict = 0;
-    TERN_RETURN_IF_ERR(tern_saver_finish(job->saver)); /* one under way */
-    bool heard = hear_saver(loop, &ok);
-    int64_t current = heard && !ok ? 0 : loop->last_saved == job->state.step;
-    int64_t stale = !current;
-    TERN_RETURN_IF_ERR(tern_comm_all_reduce_max_i64(job->comm, &stale, 1));
-    if (!stale) {
+    bool is_saved;
+    TERN_RETURN_IF_ERR(settle_saves(loop, &is_saved));
+    if (is_saved) {
         return TERN_OK;
     }
     TERN_RETURN_IF_ERR(begin_save(loop));
-    TERN_RETURN_IF_ERR(tern_saver_finish(job->saver));
-    verdict = hear_saver(loop, &ok) && !ok;
-    TERN_RETURN_IF_ERR(tern_comm_all_reduce_max_i64(job->comm, &verdict, 1));
-    if (verdict) {
-        return tern_fail(
-            TERN_ERR_IO,
-            "the checkpoint of step %lld could not be written; the newest earlier one holds",
-            (long long)job->state.step);
+    TERN_RETURN_IF_ERR(settle_saves(loop, &is_saved));
+    if (is_saved) {
+        return TERN_OK;
     }
-    return TERN_OK;
+    job->is_agreed = true;
+    return tern_fail(
+        TERN_ERR_IO,
+        "the run ends without a checkpoint of step %lld: %s; clear the cause and start "
+        "the same command again: it goes on from the newest checkpoint",
+        (long long)job->state.step, loop->save_failure);
 }
 
 static bool save_is_due(const struct loop *loop)
@@ -158,11 +168,13 @@ static tern_status take_step(struct loop *loop, double lr)
     return TERN_OK;
 }
 
+/* All ranks have the same numbers, so all decide alike. */
 static tern_status handle_nonfinite(struct loop *loop)
 {
-    const struct tern_job *job = loop->job;
+    struct tern_job *job = loop->job;
     const char *what = loop->result.culprit[0] != '\0' ? loop->result.culprit : "the loss";
     if (job->config.train.on_nonfinite == TERN_NONFINITE_STOP) {
+        job->is_agreed = true;
         return tern_fail(TERN_ERR_NONFINITE,
                          "step %lld: the gradient of %s is not finite (loss %g); the newest "
                          "checkpoint is from before it. "
@@ -172,35 +184,35 @@ static tern_status handle_nonfinite(struct loop *loop)
     if (is_first_rank(loop)) {
         tern_log_warn("step %lld: the gradient of %s is not finite: update skipped",
                       (long long)job->state.step, what);
-        return tern_step_log_event(&loop->log, "warning",
-                                   "\"step\":%lld,\"skipped\":true,\"tensor\":\"%s\"",
-                                   (long long)job->state.step, what);
+        tern_step_log_event(&loop->log, "warning",
+                            "\"step\":%lld,\"skipped\":true,\"tensor\":\"%s\"",
+                            (long long)job->state.step, what);
     }
     return TERN_OK;
 }
 
-static tern_status log_step(struct loop *loop, double lr, double step_seconds)
+static void log_step(struct loop *loop, double lr, double step_seconds)
 {
     const struct tern_job *job = loop->job;
     if (!is_first_rank(loop)) {
-        return TERN_OK;
+        return;
     }
     double flops = tern_model_train_flops_per_token(&job->model, job->config.train.sequence_length);
     double rate = (double)loop->result.tokens / step_seconds;
-    return tern_step_log_step(&loop->log,
-                              &(struct tern_step_record){
-                                  .step = job->state.step,
-                                  .loss = loop->result.loss,
-                                  .grad_norm = loop->result.grad_norm,
-                                  .lr = lr,
-                                  .tokens = loop->result.tokens,
-                                  .step_seconds = step_seconds,
-                                  .data_seconds = loop->data_seconds,
-                                  .comm_seconds = loop->result.comm_seconds,
-                                  .checkpoint_stall_seconds = loop->stall_seconds,
-                                  .mfu = job->peak_flops > 0 ? rate * flops / job->peak_flops : -1,
-                                  .is_skipped = loop->result.is_skipped,
-                              });
+    tern_step_log_step(&loop->log,
+                       &(struct tern_step_record){
+                           .step = job->state.step,
+                           .loss = loop->result.loss,
+                           .grad_norm = loop->result.grad_norm,
+                           .lr = lr,
+                           .tokens = loop->result.tokens,
+                           .step_seconds = step_seconds,
+                           .data_seconds = loop->data_seconds,
+                           .comm_seconds = loop->result.comm_seconds,
+                           .checkpoint_stall_seconds = loop->stall_seconds,
+                           .mfu = job->peak_flops > 0 ? rate * flops / job->peak_flops : -1,
+                           .is_skipped = loop->result.is_skipped,
+                       });
 }
 
 static tern_status evaluate(struct loop *loop)
@@ -209,16 +221,17 @@ static tern_status evaluate(struct loop *loop)
     double loss;
     double started = tern_clock_seconds();
     TERN_RETURN_IF_ERR(tern_stepper_evaluate(job->stepper, job->val, job->eval_sequences, &loss));
-    loop->last_eval = loss;
     if (!is_first_rank(loop)) {
         return TERN_OK;
     }
     tern_log_line("eval %6lld/%lld  loss %.4f  perplexity %.2f", (long long)job->state.step,
                   (long long)job->steps, loss, exp(loss));
-    return tern_step_log_event(&loop->log, "eval",
-                               "\"step\":%lld,\"loss\":%.9g,\"sequences\":%lld,\"seconds\":%.6f",
-                               (long long)job->state.step, loss, (long long)job->eval_sequences,
-                               tern_clock_seconds() - started);
+    char text[TERN_STEP_LOG_NUMBER_BYTES];
+    tern_step_log_event(&loop->log, "eval",
+                        "\"step\":%lld,\"loss\":%s,\"sequences\":%lld,\"seconds\":%.6f",
+                        (long long)job->state.step, tern_step_log_number(loss, text),
+                        (long long)job->eval_sequences, tern_clock_seconds() - started);
+    return TERN_OK;
 }
 
 static bool eval_is_due(const struct tern_job *job)
@@ -234,7 +247,6 @@ static tern_status advance(struct loop *loop)
     struct tern_job *job = loop->job;
     double lr = tern_schedule_lr(&job->config.optimizer, job->state.step, job->steps);
     double started = tern_clock_seconds();
-    bool ok;
     loop->stall_seconds = 0;
     /* from the second step on nothing may be allocated on this thread */
     tern_mem_freeze(job->state.step > job->first_step);
@@ -245,11 +257,11 @@ static tern_status advance(struct loop *loop)
         TERN_RETURN_IF_ERR(handle_nonfinite(loop));
     }
     double step_seconds = tern_clock_seconds() - started;
-    hear_saver(loop, &ok);
+    hear_saver(loop);
     if (loop->stop == TERN_NOTICE_NONE && tern_saver_should_begin(job->saver, loop->words)) {
         TERN_RETURN_IF_ERR(begin_save(loop));
     }
-    TERN_RETURN_IF_ERR(log_step(loop, lr, step_seconds));
+    log_step(loop, lr, step_seconds);
     if (eval_is_due(job) && loop->stop == TERN_NOTICE_NONE) {
         TERN_RETURN_IF_ERR(evaluate(loop));
     }
@@ -259,38 +271,45 @@ static tern_status advance(struct loop *loop)
 
 /* ---- the end ---- */
 
-static tern_status end_reclaimed(struct loop *loop, int *exit_code)
+static tern_status end_reclaimed(struct loop *loop)
 {
     struct tern_job *job = loop->job;
     char reason[128];
     snprintf(reason, sizeof reason, "%s on rank %d", tern_notice_name(loop->stop), loop->stop_rank);
     if (is_first_rank(loop)) {
         tern_log_info("%s: stopping after step %lld", reason, (long long)job->state.step);
-        TERN_RETURN_IF_ERR(tern_step_log_event(&loop->log, "notice",
-                                               "\"step\":%lld,\"reason\":\"%s\"",
-                                               (long long)job->state.step, reason));
+        tern_step_log_text(&loop->log, "notice", job->state.step, "reason", reason);
     }
     TERN_RETURN_IF_ERR(save_now(loop));
-    if (is_first_rank(loop)) {
-        TERN_RETURN_IF_ERR(tern_notice_clear_file(job->run.path));
-        TERN_RETURN_IF_ERR(tern_run_dir_record(&job->run, "reclaimed", job->state.step, reason));
-        tern_log_info("checkpoint committed at step %lld of %lld; the same command goes on from "
-                      "there (exit code 33)",
-                      (long long)job->state.step, (long long)job->steps);
+    if (!is_first_rank(loop)) {
+        return TERN_OK;
     }
-    *exit_code = TERN_EXIT_RECLAIMED;
+    if (tern_notice_clear_file(job->run.path) != TERN_OK) {
+        tern_log_warn("the stop file stays: %s", tern_detail());
+    }
+    TERN_RETURN_IF_ERR(tern_run_dir_record(&job->run, 0, "reclaimed", job->state.step, reason));
+    tern_log_info("checkpoint committed at step %lld of %lld; the same command goes on from "
+                  "there (exit code 33)",
+                  (long long)job->state.step, (long long)job->steps);
     return TERN_OK;
 }
 
-static tern_status end_finished(struct loop *loop, int *exit_code)
+static tern_status end_finished(struct loop *loop)
 {
     struct tern_job *job = loop->job;
     TERN_RETURN_IF_ERR(save_now(loop));
-    if (is_first_rank(loop)) {
-        TERN_RETURN_IF_ERR(
-            tern_run_dir_record(&job->run, "finished", job->state.step, "all steps done"));
+    return is_first_rank(loop)
+               ? tern_run_dir_record(&job->run, 0, "finished", job->state.step, "all steps done")
+               : TERN_OK;
+}
+
+/* Everybody goes at once. How the launch ended is on record: what happens to a peer now changes nothing. */
+static tern_status leave(struct tern_job *job, int exit_code)
+{
+    if (tern_comm_barrier(job->comm) != TERN_OK) {
+        tern_log_warn("after the end: %s", tern_detail());
+        tern_comm_abort(job->comm, exit_code);
     }
-    *exit_code = TERN_EXIT_OK;
     return TERN_OK;
 }
 
@@ -298,19 +317,37 @@ static tern_status end_run(struct loop *loop, int *exit_code)
 {
     struct tern_job *job = loop->job;
     bool is_done = job->state.step >= job->steps;
-    TERN_RETURN_IF_ERR(is_done ? end_finished(loop, exit_code) : end_reclaimed(loop, exit_code));
+    TERN_RETURN_IF_ERR(is_done ? end_finished(loop) : end_reclaimed(loop));
+    *exit_code = is_done ? TERN_EXIT_OK : TERN_EXIT_RECLAIMED;
+    tern_notice_ignore();
     if (is_first_rank(loop)) {
         struct tern_mem_stats stats = tern_mem_stats();
-        TERN_RETURN_IF_ERR(tern_step_log_event(
+        tern_step_log_event(
             &loop->log, "end",
             "\"state\":\"%s\",\"step\":%lld,\"step_allocations\":%lld,\"rss_peak_bytes\":%lld,"
             "\"bill_bytes\":%lld",
             is_done ? "finished" : "reclaimed", (long long)job->state.step,
             (long long)stats.frozen_violations, (long long)tern_rss_peak_bytes(),
-            (long long)tern_bill_total(&job->bill)));
+            (long long)tern_bill_total(&job->bill));
     }
-    tern_notice_ignore();
-    return tern_comm_barrier(job->comm);
+    return leave(job, *exit_code);
+}
+
+/* The checkpoint found is at or beyond the last step. */
+static tern_status end_at_once(struct tern_job *job, int *exit_code)
+{
+    char reason[128];
+    snprintf(reason, sizeof reason, "nothing to do: the checkpoint is at step %lld of %lld",
+             (long long)job->found.step, (long long)job->steps);
+    tern_status status = TERN_OK;
+    if (job->comm->rank == 0) {
+        status = tern_run_dir_record(&job->run, 0, "finished", job->found.step, reason);
+        tern_log_info("%s; to train on raise train.steps, to start anew choose another --run-dir",
+                      reason);
+    }
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
+    *exit_code = TERN_EXIT_OK;
+    return leave(job, *exit_code);
 }
 
 static tern_status log_start(struct loop *loop)
@@ -320,17 +357,16 @@ static tern_status log_start(struct loop *loop)
         return TERN_OK;
     }
     TERN_RETURN_IF_ERR(tern_step_log_open(&loop->log, job->run.path, job->state.step, job->steps));
-    TERN_RETURN_IF_ERR(tern_step_log_event(
+    tern_step_log_event(
         &loop->log, "start",
         "\"launch\":\"%s\",\"ranks\":%d,\"threads\":%d,\"step\":%lld,\"isa\":\"%s\","
         "\"cpu_features\":\"%s\",\"parameters\":%lld,\"bill_bytes\":%lld",
         job->run.launch_id, job->comm->size, tern_device_threads(job->device),
         (long long)job->state.step, tern_device_isa(job->device), tern_cpu_features(),
-        (long long)job->model.params.parameter_count, (long long)tern_bill_total(&job->bill)));
+        (long long)job->model.params.parameter_count, (long long)tern_bill_total(&job->bill));
     if (job->resumed_from[0] != '\0') {
-        TERN_RETURN_IF_ERR(tern_step_log_event(&loop->log, "resume",
-                                               "\"step\":%lld,\"from\":\"%s\"",
-                                               (long long)job->state.step, job->resumed_from));
+        tern_step_log_event(&loop->log, "resume", "\"step\":%lld,\"from\":\"%s\"",
+                            (long long)job->state.step, job->resumed_from);
     }
     return TERN_OK;
 }
@@ -338,8 +374,9 @@ static tern_status log_start(struct loop *loop)
 static tern_status run_loop(struct tern_job *job, int *exit_code)
 {
     struct loop loop = {.job = job,
-                        .last_saved = job->resumed_from[0] != '\0' ? job->state.step : -1,
+                        .last_saved = job->found.is_there ? job->state.step : -1,
                         .last_save_time = tern_clock_seconds()};
+    job->is_agreed = false;
     TERN_RETURN_IF_ERR(log_start(&loop));
     while (job->state.step < job->steps && loop.stop == TERN_NOTICE_NONE) {
         TERN_RETURN_IF_ERR(advance(&loop));
@@ -347,15 +384,18 @@ static tern_status run_loop(struct tern_job *job, int *exit_code)
     return end_run(&loop, exit_code);
 }
 
-/* A failure inside the loop: this rank says why, leaves a record, and takes the others along. */
-static tern_status fail_run(struct tern_job *job, tern_status status, int *exit_code)
+/* ---- failures ---- */
+
+/* This rank fails and the others do not know: it says why, leaves a record, and takes them along. Who only lost a peer
+ * leaves the last word to the one that knows more. */
+static tern_status fail_alone(struct tern_job *job, tern_status status, int *exit_code)
 {
     char sentence[TERN_DETAIL_BYTES];
     snprintf(sentence, sizeof sentence, "%s", tern_detail());
     bool is_peer = tern_status_blast(status) == TERN_BLAST_GROUP;
-    if (job->run.path[0] != '\0') {
-        (void)!tern_run_dir_record(&job->run, is_peer ? "peer_lost" : "failed", job->state.step,
-                                   sentence);
+    if (job->run.path[0] != '\0' && (!is_peer || tern_run_dir_is_running(&job->run))) {
+        (void)!tern_run_dir_record(&job->run, job->comm->rank, is_peer ? "peer_lost" : "failed",
+                                   job->state.step, sentence);
     }
     *exit_code = tern_status_exit_code(status);
     if (job->comm != NULL && job->comm->size > 1) {
@@ -366,20 +406,34 @@ static tern_status fail_run(struct tern_job *job, tern_status status, int *exit_
     return status;
 }
 
-/* A failure that all ranks have agreed on: rank 0 says it, and only then does anybody leave. */
+/* A failure that all ranks know: rank 0 says it, and only then does anybody leave. */
 static tern_status fail_agreed(struct tern_job *job, tern_status status, int *exit_code)
 {
+    char sentence[TERN_DETAIL_BYTES];
+    snprintf(sentence, sizeof sentence, "%s", tern_detail());
     *exit_code = tern_status_exit_code(status);
     if (job->run.is_locked) {
-        (void)!tern_run_dir_record(&job->run, "failed", job->state.step, tern_detail());
+        (void)!tern_run_dir_record(&job->run, 0, "failed", job->state.step, sentence);
     }
     if (job->comm->size == 1) {
+        tern_detail_set(sentence);
         return status;
     }
     if (job->comm->rank == 0) {
-        tern_log_error("%s", tern_detail());
+        tern_log_error("%s", sentence);
     }
-    return tern_comm_barrier(job->comm);
+    return leave(job, *exit_code);
+}
+
+static tern_status run(struct tern_job *job,
+                       const struct tern_train_options *options,
+                       int *exit_code)
+{
+    TERN_RETURN_IF_ERR(tern_job_open(job, options));
+    if (options->dry_run) {
+        return TERN_OK;
+    }
+    return job->is_done ? end_at_once(job, exit_code) : run_loop(job, exit_code);
 }
 
 tern_status tern_train_run(const struct tern_train_options *options, int *exit_code)
@@ -389,17 +443,14 @@ tern_status tern_train_run(const struct tern_train_options *options, int *exit_c
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate a job");
     }
     tern_op_profile_enable(options->profile);
-    tern_status status = tern_job_open(job, options);
-    if (status != TERN_OK && job->is_agreed) {
-        status = fail_agreed(job, status, exit_code);
-    } else if (status == TERN_OK && !options->dry_run) {
-        status = run_loop(job, exit_code);
-        if (status != TERN_OK) {
-            status = fail_run(job, status, exit_code);
-        }
-    }
+    tern_status status = run(job, options, exit_code);
     if (status == TERN_OK && options->profile && job->comm->rank == 0) {
         tern_profile_print(job->peak_flops);
+    }
+    if (status != TERN_OK) {
+        bool is_common = job->is_agreed && tern_status_blast(status) != TERN_BLAST_GROUP;
+        status =
+            is_common ? fail_agreed(job, status, exit_code) : fail_alone(job, status, exit_code);
     }
     tern_job_close(job);
     tern_free(job);
