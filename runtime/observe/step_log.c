@@ -162,8 +162,8 @@ void tern_step_log_event(struct tern_step_log *log, const char *kind, const char
 {
     char line[LINE_BYTES];
     char time_text[TERN_RFC3339_BYTES];
-    int used = snprintf(line, sizeof line, "\n{\"kind\":\"%s\",\"time\":\"%s\"%s", kind,
-                        tern_clock_rfc3339(time_text), fields[0] != '\0' ? "," : "");
+    int used = snprintf(line, sizeof line, "\n{\"kind\":\"%s\",\"time\":\"%s\",", kind,
+                        tern_clock_rfc3339(time_text));
     va_list args;
     va_start(args, fields);
     int body = vsnprintf(line + used, sizeof line - (size_t)used - 2, fields, args);
