@@ -1,10 +1,8 @@
 # Peaks and matrix products of the CPU backend. oneDNN is the peer, if it is installed; the product does not use it.
-add_library(tern_bench_peak STATIC peak_loops.c)
-target_link_libraries(tern_bench_peak PUBLIC tern_kernels_cpu)
 add_executable(bench_peak peak.c)
-target_link_libraries(bench_peak PRIVATE tern_bench_peak)
+target_link_libraries(bench_peak PRIVATE tern_kernels_cpu)
 add_executable(bench_gemm gemm.c)
-target_link_libraries(bench_gemm PRIVATE tern_bench_peak)
+target_link_libraries(bench_gemm PRIVATE tern_kernels_cpu)
 # Not by its CMake package: that one demands OpenCL.
 find_path(DNNL_INCLUDE oneapi/dnnl/dnnl.h)
 find_library(DNNL_LIBRARY dnnl)

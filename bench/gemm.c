@@ -4,7 +4,7 @@
  *   bench_gemm [--threads N] [--rounds N] [--rows N] [--only TEXT] */
 #include "kernels/cpu/gemm.h"
 
-#include "bench/peak_loops.h"
+#include "kernels/cpu/peak_loops.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/mem.h"
 

@@ -1,5 +1,5 @@
 /* peak.c - prints what this machine's arithmetic units reach, by kind and thread count. */
-#include "bench/peak_loops.h"
+#include "kernels/cpu/peak_loops.h"
 
 #include <stdio.h>
 

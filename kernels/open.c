@@ -156,6 +156,18 @@ int tern_device_threads(const struct tern_device *device)
     return 1;
 }
 
+double tern_device_peak_flops(struct tern_device *device, enum tern_dtype compute)
+{
+#if TERN_HAS_CPU
+    if (is_cpu(device)) {
+        return tern_cpu_peak_flops(device, compute);
+    }
+#endif
+    (void)device;
+    (void)compute;
+    return 0;
+}
+
 #if defined(__x86_64__)
 enum cpuid_register {
     EAX,

@@ -17,7 +17,7 @@ static tern_status cpu_alloc(struct tern_device *device,
                              struct tern_dptr *out)
 {
     (void)device;
-    void *block = tern_alloc(tag, bytes);
+    void *block = tern_alloc_zero(tag, 1, bytes);
     if (block == NULL) {
         return tern_fail(TERN_ERR_MEMORY, "cpu: no memory for %s (%zu bytes)", tag, bytes);
     }

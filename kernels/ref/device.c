@@ -16,7 +16,7 @@ static tern_status ref_alloc(struct tern_device *device,
                              struct tern_dptr *out)
 {
     (void)device;
-    void *block = tern_alloc(tag, bytes);
+    void *block = tern_alloc_zero(tag, 1, bytes);
     if (block == NULL) {
         return tern_fail(TERN_ERR_MEMORY, "no memory for %zu bytes of %s", bytes, tag);
     }

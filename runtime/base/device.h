@@ -33,6 +33,7 @@ struct tern_device; /* one device of one backend, with its compute stream */
 struct tern_device_table {
     const char *name; /* "ref", "cpu", "cuda" */
     void (*close)(struct tern_device *device);
+    /* Cleared to zero; on the host large blocks take their pages when first touched. */
     tern_status (*alloc)(struct tern_device *device,
                          const char *tag,
                          size_t bytes,

@@ -6,16 +6,20 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum {
-    ALIGN = 64
+    ALIGN = 64,
+    MAP_BYTES =
+        4 << 20, /* zeroed blocks from here on are fresh mappings: pages cost when they are used */
 };
 
 /* Stands in front of every block; ALIGN bytes, so that the block stays aligned. */
 struct header {
     size_t bytes;
     const char *tag;
-    char pad[ALIGN - sizeof(size_t) - sizeof(const char *)];
+    size_t mapped_bytes; /* 0: from the allocator; else the size of a mapping of its own */
+    char pad[ALIGN - 2 * sizeof(size_t) - sizeof(const char *)];
 };
 
 static _Atomic int64_t g_live_blocks;
@@ -35,22 +39,12 @@ static void note_violation(const char *tag, size_t bytes)
     }
 }
 
-void *tern_alloc(const char *tag, size_t bytes)
+/* Counts a new block and hands out what follows its header. */
+static void *enter(struct header *head, const char *tag, size_t bytes, size_t mapped_bytes)
 {
-    if (g_frozen) {
-        note_violation(tag, bytes);
-    }
-    size_t total;
-    if (__builtin_add_overflow(bytes, sizeof(struct header) + ALIGN - 1, &total)) {
-        return NULL;
-    }
-    total &= ~(size_t)(ALIGN - 1);
-    struct header *head = aligned_alloc(ALIGN, total);
-    if (head == NULL) {
-        return NULL;
-    }
     head->bytes = bytes;
     head->tag = tag;
+    head->mapped_bytes = mapped_bytes;
     atomic_fetch_add(&g_live_blocks, 1);
     atomic_fetch_add(&g_total_blocks, 1);
     int64_t live = atomic_fetch_add(&g_live_bytes, (int64_t)bytes) + (int64_t)bytes;
@@ -60,17 +54,47 @@ void *tern_alloc(const char *tag, size_t bytes)
     return head + 1;
 }
 
-void *tern_alloc_zero(const char *tag, size_t count, size_t bytes)
+/* Bytes with header, rounded up to ALIGN; 0 on overflow. */
+static size_t with_header(size_t bytes)
 {
     size_t total;
-    if (__builtin_mul_overflow(count, bytes, &total)) {
+    if (__builtin_add_overflow(bytes, sizeof(struct header) + ALIGN - 1, &total)) {
+        return 0;
+    }
+    return total & ~(size_t)(ALIGN - 1);
+}
+
+void *tern_alloc(const char *tag, size_t bytes)
+{
+    if (g_frozen) {
+        note_violation(tag, bytes);
+    }
+    size_t total = with_header(bytes);
+    struct header *head = total > 0 ? aligned_alloc(ALIGN, total) : NULL;
+    return head != NULL ? enter(head, tag, bytes, 0) : NULL;
+}
+
+void *tern_alloc_zero(const char *tag, size_t count, size_t bytes)
+{
+    size_t wanted;
+    if (__builtin_mul_overflow(count, bytes, &wanted)) {
         return NULL;
     }
-    void *block = tern_alloc(tag, total);
-    if (block != NULL) {
-        memset(block, 0, total);
+    if (wanted < MAP_BYTES) {
+        void *block = tern_alloc(tag, wanted);
+        if (block != NULL) {
+            memset(block, 0, wanted);
+        }
+        return block;
     }
-    return block;
+    if (g_frozen) {
+        note_violation(tag, wanted);
+    }
+    size_t total = with_header(wanted);
+    void *head = total > 0
+                     ? mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                     : MAP_FAILED;
+    return head != MAP_FAILED ? enter(head, tag, wanted, total) : NULL;
 }
 
 void *tern_realloc(const char *tag, void *block, size_t bytes)
@@ -102,6 +126,10 @@ void tern_free(void *block)
     struct header *head = (struct header *)block - 1;
     atomic_fetch_sub(&g_live_blocks, 1);
     atomic_fetch_sub(&g_live_bytes, (int64_t)head->bytes);
+    if (head->mapped_bytes > 0) {
+        munmap(head, head->mapped_bytes);
+        return;
+    }
     free(head);
 }
 

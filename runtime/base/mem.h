@@ -18,7 +18,8 @@ struct tern_mem_stats {
 /* 64-byte aligned, not cleared. Returns NULL when exhausted or bytes overflow; bytes == 0 gives a valid block.
  * `tag` is a static string: what the memory is for. Owner frees with tern_free. */
 void *tern_alloc(const char *tag, size_t bytes);
-/* count * bytes checked for overflow, cleared to zero. */
+/* count * bytes checked for overflow, cleared to zero. Large blocks are fresh mappings: their pages are taken when they
+ * are first touched, so that asking for gigabytes costs nothing yet. */
 void *tern_alloc_zero(const char *tag, size_t count, size_t bytes);
 /* Grows or shrinks; `block` may be NULL. On failure returns NULL and leaves the block as it was. */
 void *tern_realloc(const char *tag, void *block, size_t bytes);

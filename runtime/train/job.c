@@ -288,6 +288,7 @@ static tern_status plan_memory(struct tern_job *job, bool print)
 static tern_status take_memory(struct tern_job *job)
 {
     struct tern_pass_options options = pass_options(job);
+    job->peak_flops = tern_device_peak_flops(job->device, job->model.dtype) * job->comm->size;
     TERN_RETURN_IF_ERR(tern_train_state_alloc(&job->state, job->device));
     TERN_RETURN_IF_ERR(tern_pass_create(&job->model, job->device, &options, &job->pass));
     TERN_RETURN_IF_ERR(tern_stepper_create(&job->config, &job->state, job->device, job->comm_device,

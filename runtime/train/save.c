@@ -10,7 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
+enum {
+    PAGE_BYTES = 4096,
+    TOUCH_BYTES = 64 << 20, /* between two looks at whether the run ends */
+};
+
 enum phase {
+    PREPARING, /* the thread takes the pages of the staging memory */
     IDLE,
     WRITING,    /* this rank's thread writes its shard */
     WRITTEN,    /* durable (or failed), not all ranks known to be */
@@ -83,12 +89,32 @@ static tern_status commit(struct tern_saver *saver)
                             (int)saver->config->checkpoint.keep);
 }
 
+/* Takes the pages of the staging memory behind the first steps, so that neither the start nor the first save waits. */
+static void touch_staging(struct tern_saver *saver)
+{
+    volatile char *bytes = (volatile char *)saver->staging;
+    for (int64_t i = 0; i < 12 * saver->state->shard_size; i += PAGE_BYTES) {
+        if (i % TOUCH_BYTES == 0) {
+            pthread_mutex_lock(&saver->lock);
+            bool is_stopping = saver->is_stopping;
+            pthread_mutex_unlock(&saver->lock);
+            if (is_stopping) {
+                return;
+            }
+        }
+        bytes[i] = 0;
+    }
+}
+
 /* The thread: does what the phase says, outside the lock. */
 static void *saver_run(void *arg)
 {
     struct tern_saver *saver = arg;
     pthread_setname_np(pthread_self(), "tern-save");
+    touch_staging(saver);
     pthread_mutex_lock(&saver->lock);
+    saver->phase = IDLE;
+    pthread_cond_broadcast(&saver->changed);
     for (;;) {
         while (saver->phase != WRITING && saver->phase != COMMITTING && !saver->is_stopping) {
             pthread_cond_wait(&saver->changed, &saver->lock);
@@ -127,7 +153,7 @@ tern_status tern_saver_create(const struct tern_train_config *config,
     pthread_cond_init(&saver->changed, NULL);
     saver->slab_count = tern_train_state_slab_count(state);
     size_t staging_bytes = 12 * (size_t)state->shard_size;
-    saver->staging = tern_alloc("checkpoint staging", staging_bytes);
+    saver->staging = tern_alloc_zero("checkpoint staging", 1, staging_bytes);
     saver->slabs = tern_alloc_zero("save", (size_t)saver->slab_count + 1, sizeof *saver->slabs);
     saver->files = tern_alloc_zero("save", (size_t)state->comm->size, sizeof *saver->files);
     saver->words = tern_alloc_zero("save", (size_t)state->comm->size + 1, sizeof *saver->words);
@@ -138,8 +164,6 @@ tern_status tern_saver_create(const struct tern_train_config *config,
                            staging_bytes);
         goto fail;
     }
-    memset(saver->staging, 0,
-           staging_bytes); /* touched now, so that the first save does not fault pages in */
     tern_train_state_slabs(state, saver->staging, saver->slabs);
     if (pthread_create(&saver->thread, NULL, saver_run, saver) != 0) {
         status = tern_fail(TERN_ERR_MEMORY, "cannot start the checkpoint thread");
@@ -308,6 +332,7 @@ tern_status tern_saver_finish(struct tern_saver *saver)
 {
     struct tern_comm *comm = saver->state->comm;
     struct tern_step_word *mine = &saver->words[comm->size];
+    wait_while(saver, PREPARING);
     wait_while(saver, WRITING);
     tern_saver_speak(saver, mine);
     TERN_RETURN_IF_ERR(tern_comm_all_gather(comm, mine, sizeof *mine, saver->words));

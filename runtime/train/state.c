@@ -92,33 +92,31 @@ struct tern_state_bytes tern_train_state_bytes(const struct tern_train_state *st
     };
 }
 
+/* Cleared memory: what no pass writes (padding between buckets) and no update made yet (moments) is zero. */
 static tern_status reserve(struct tern_train_state *state,
                            const char *tag,
                            int64_t bytes,
-                           bool clear,
                            struct tern_dptr *out)
 {
     const struct tern_device_table *table = state->device->ops->device;
-    TERN_RETURN_IF_ERR(table->alloc(state->device, tag, (size_t)(bytes > 0 ? bytes : 64), out));
-    return clear ? table->zero(state->device, *out, (size_t)(bytes > 0 ? bytes : 64)) : TERN_OK;
+    return table->alloc(state->device, tag, (size_t)(bytes > 0 ? bytes : 64), out);
 }
 
 tern_status tern_train_state_alloc(struct tern_train_state *state, struct tern_device *device)
 {
     state->device = device;
     struct tern_state_bytes bytes = tern_train_state_bytes(state);
-    TERN_RETURN_IF_ERR(reserve(state, "weights", bytes.weights, true, &state->weights));
+    TERN_RETURN_IF_ERR(reserve(state, "weights", bytes.weights, &state->weights));
     if (bytes.master > 0 || state->model->dtype != TERN_F32) {
-        TERN_RETURN_IF_ERR(reserve(state, "master weights", bytes.master, true, &state->master));
+        TERN_RETURN_IF_ERR(reserve(state, "master weights", bytes.master, &state->master));
     }
-    TERN_RETURN_IF_ERR(reserve(state, "moments", bytes.moments / 2, true, &state->exp_avg));
-    TERN_RETURN_IF_ERR(reserve(state, "moments", bytes.moments / 2, true, &state->exp_avg_sq));
+    TERN_RETURN_IF_ERR(reserve(state, "moments", bytes.moments / 2, &state->exp_avg));
+    TERN_RETURN_IF_ERR(reserve(state, "moments", bytes.moments / 2, &state->exp_avg_sq));
     for (int i = 0; i < state->plan.buffers; i++) {
-        /* padding between buckets is never written by the passes: it must be zero */
-        TERN_RETURN_IF_ERR(reserve(state, "gradients", bytes.gradients / state->plan.buffers, true,
-                                   &state->grads[i]));
+        TERN_RETURN_IF_ERR(
+            reserve(state, "gradients", bytes.gradients / state->plan.buffers, &state->grads[i]));
     }
-    return reserve(state, "reduction", bytes.reduce, false, &state->reduce_scratch);
+    return reserve(state, "reduction", bytes.reduce, &state->reduce_scratch);
 }
 
 void tern_train_state_fini(struct tern_train_state *state)

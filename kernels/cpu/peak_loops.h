@@ -1,6 +1,6 @@
 /* peak_loops.h - what the arithmetic units alone reach: the yardstick of the other benches. */
-#ifndef TERN_BENCH_PEAK_LOOPS_H
-#define TERN_BENCH_PEAK_LOOPS_H
+#ifndef TERN_KERNELS_CPU_PEAK_LOOPS_H
+#define TERN_KERNELS_CPU_PEAK_LOOPS_H
 
 #include "kernels/cpu/cpu.h"
 

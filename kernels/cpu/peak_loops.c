@@ -1,6 +1,6 @@
 /* peak_loops.c - register-only loops: 24 independent chains of fused multiply-adds or bf16 dot
  * products. */
-#include "bench/peak_loops.h"
+#include "kernels/cpu/peak_loops.h"
 
 #include <time.h>
 
@@ -140,4 +140,22 @@ double tern_peak_flops(struct tern_cpu_device *device, enum tern_peak_kind kind,
         best = rate > best ? rate : best;
     }
     return best;
+}
+
+double tern_cpu_peak_flops(struct tern_device *device, enum tern_dtype compute)
+{
+    enum {
+        ROUNDS = 3 /* some 10 ms each */
+    };
+    struct tern_cpu_device *cpu = tern_cpu_device_of(device);
+    if (cpu->level < TERN_CPU_AVX2) {
+        return 0;
+    }
+    enum tern_peak_kind kind =
+        cpu->level >= TERN_CPU_AVX512 ? TERN_PEAK_FMA_AVX512 : TERN_PEAK_FMA_AVX2;
+    if (compute == TERN_BF16 && cpu->level >= TERN_CPU_AVX512_BF16 && tern_cpu_bf16_dot_is_fast()) {
+        kind = TERN_PEAK_DOT_BF16;
+    }
+    return cpu->level == TERN_CPU_AMX && compute == TERN_BF16 ? 0
+                                                              : tern_peak_flops(cpu, kind, ROUNDS);
 }
