@@ -50,7 +50,7 @@ static void append(struct tern_step_log *log, const char *line, size_t length)
     size_t skip = log->is_torn ? 0 : 1;
     if (tern_file_append(log->path, line + skip, length - skip) == TERN_OK) {
         if (log->lost > 0) {
-            tern_log_info("%s can be written again: %lld records are missing", log->path,
+            tern_log_info("%s can be written again; records missing: %lld", log->path,
                           (long long)log->lost);
         }
         log->is_torn = false;

@@ -151,6 +151,7 @@ static tern_status keep_inputs(const struct tern_job *job)
 /* ---- data ---- */
 
 static tern_status open_tokens(struct tern_job *job,
+                               const char *key,
                                const struct tern_config_strings *files,
                                const double *weights,
                                bool shuffle,
@@ -168,7 +169,8 @@ static tern_status open_tokens(struct tern_job *job,
         .seed = (uint64_t)job->config.train.seed,
         .shuffle = shuffle,
     };
-    return tern_tokens_open(&options, out);
+    tern_status status = tern_tokens_open(&options, out);
+    return status == TERN_OK ? TERN_OK : tern_fail_prefix(status, "%s", key);
 }
 
 static tern_status open_data_here(struct tern_job *job)
@@ -176,14 +178,14 @@ static tern_status open_data_here(struct tern_job *job)
     char cache[TERN_PATH_BYTES];
     const struct tern_config_data *data = &job->config.data;
     TERN_RETURN_IF_ERR(tern_path_join(cache, job->run.path, "data"));
-    TERN_RETURN_IF_ERR(open_tokens(job, &data->train,
+    TERN_RETURN_IF_ERR(open_tokens(job, "data.train", &data->train,
                                    data->weights.count > 0 ? data->weights.items : NULL, true,
                                    cache, &job->train));
     tern_tokens_digest(job->train, job->data_id);
     if (data->val.count == 0) {
         return TERN_OK;
     }
-    TERN_RETURN_IF_ERR(open_tokens(job, &data->val, NULL, false, cache, &job->val));
+    TERN_RETURN_IF_ERR(open_tokens(job, "data.val", &data->val, NULL, false, cache, &job->val));
     int64_t available = tern_tokens_epoch_samples(job->val);
     int64_t wanted = job->config.train.eval_tokens / job->config.train.sequence_length;
     wanted = wanted < 1 ? 1 : wanted;
@@ -203,10 +205,16 @@ static tern_status open_data(struct tern_job *job)
 /* For a dry run: the files are there; nothing is tokenised. */
 static tern_status find_data(const struct tern_job *job)
 {
-    const struct tern_config_strings *lists[] = {&job->config.data.train, &job->config.data.val};
+    const struct {
+        const char *key;
+        const struct tern_config_strings *list;
+    } keys[] = {{"data.train", &job->config.data.train}, {"data.val", &job->config.data.val}};
     for (int k = 0; k < 2; k++) {
-        for (int i = 0; i < lists[k]->count; i++) {
-            TERN_RETURN_IF_ERR(tern_tokens_find(lists[k]->items[i]));
+        for (int i = 0; i < keys[k].list->count; i++) {
+            tern_status status = tern_tokens_find(keys[k].list->items[i]);
+            if (status != TERN_OK) {
+                return tern_fail_prefix(status, "%s", keys[k].key);
+            }
         }
     }
     return TERN_OK;
@@ -352,8 +360,12 @@ static tern_status restore(struct tern_job *job)
 {
     struct tern_ckpt_reader *reader = NULL;
     struct tern_cursor cursor;
-    tern_fault_pass(TERN_FAULT_CKPT_RESTORE);
-    tern_status status;
+    tern_status status = TERN_OK;
+    int error = tern_file_fault(TERN_FAULT_CKPT_RESTORE);
+    if (error != 0) {
+        status = tern_fail_errno(TERN_ERR_IO, error, "cannot read the checkpoint");
+        goto out;
+    }
     TERN_GOTO_IF_ERR(status, tern_ckpt_open(job->found.path, &reader), out);
     TERN_GOTO_IF_ERR(status, tern_cursor_read(tern_ckpt_state_json(reader), &cursor, NULL), out);
     TERN_GOTO_IF_ERR(status, tern_train_state_load(&job->state, reader), out);

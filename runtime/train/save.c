@@ -265,11 +265,8 @@ static void take_word(struct tern_saver *saver, int rank, const struct tern_step
     }
     saver->heard[rank] = word->saved == 1 ? GOOD : BAD;
     saver->files[rank] = word->file;
-    if (word->saved != 1 && saver->failure[0] == '\0') {
-        bool is_alone = saver->state->comm->size == 1;
-        char name[24];
-        snprintf(name, sizeof name, "rank %d: ", rank);
-        snprintf(saver->failure, sizeof saver->failure, "%s%.200s", is_alone ? "" : name,
+    if (word->saved != 1 && saver->failure[0] == '\0') { /* it names the rank */
+        snprintf(saver->failure, sizeof saver->failure, "%.*s", TERN_STEP_NOTE_BYTES - 1,
                  word->note);
     }
 }

@@ -17,6 +17,11 @@
 #include <string.h>
 #include <unistd.h>
 
+enum {
+    LAST_TRIES =
+        2 /* to write the last checkpoint: storage has its moments, and all steps since the newest hang on it */
+};
+
 /* What the loop carries from step to step. */
 struct loop {
     struct tern_job *job;
@@ -111,11 +116,10 @@ static tern_status save_now(struct loop *loop)
     struct tern_job *job = loop->job;
     bool is_saved;
     TERN_RETURN_IF_ERR(settle_saves(loop, &is_saved));
-    if (is_saved) {
-        return TERN_OK;
+    for (int tries = 0; !is_saved && tries < LAST_TRIES; tries++) {
+        TERN_RETURN_IF_ERR(begin_save(loop));
+        TERN_RETURN_IF_ERR(settle_saves(loop, &is_saved));
     }
-    TERN_RETURN_IF_ERR(begin_save(loop));
-    TERN_RETURN_IF_ERR(settle_saves(loop, &is_saved));
     if (is_saved) {
         return TERN_OK;
     }

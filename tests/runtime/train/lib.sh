@@ -2,11 +2,27 @@
 # Sourced with the binary's path as $1. Everything happens in a folder of its own that is removed at the end.
 set -euo pipefail
 TERN=$(realpath "$1")
-WORK=$(mktemp -d "${TMPDIR:-/tmp}/tern-test.XXXXXX")
+WORK=$(realpath "$(mktemp -d "${TMPDIR:-/tmp}/tern-test.XXXXXX")")
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl_base_warn_component_unused=0
 export TERN_COMM_TIMEOUT=${TERN_COMM_TIMEOUT:-60} TERN_MEM_FREEZE=abort
+# Processes of this test that are still there: the binary under test, started from this folder.
+left_behind() {
+    local process
+    for process in /proc/[0-9]*; do
+        if [ "$(readlink "$process/cwd")" = "$WORK" ] && [ "$(readlink "$process/exe")" = "$TERN" ]; then
+            echo "${process#/proc/}"
+        fi
+    done 2>/dev/null
+}
+kill_left_behind() {
+    local pid
+    for pid in $(left_behind); do
+        kill -KILL "$pid" 2>/dev/null || true
+    done
+}
 cleanup() {
+    kill_left_behind
     rm -rf "$WORK"
 }
 trap cleanup EXIT
@@ -30,6 +46,17 @@ make_text() { # BYTES SEED
             total += length(piece); printf "%s", piece;
         }
     }'
+}
+
+# expect CODE SENTENCE -- COMMAND...: exit code and a piece of what it says, within 20 s
+expect() {
+    local code=$1 sentence=$2 found=0
+    shift 3
+    timeout 20 "$@" >last.log 2>&1 || found=$?
+    [ "$found" != 124 ] || fail "hung: $*"
+    [ "$found" = "$code" ] || fail "exit code $found, expected $code: $*"
+    grep -q -- "$sentence" last.log || fail "no '$sentence' in the output of: $*"
+    echo "ok: $sentence"
 }
 
 make_data() {
