@@ -24,11 +24,11 @@ cd "$root"
 # shellcheck source=launch/packages.sh
 . launch/packages.sh
 
-steps=200          # of the whole run; a checkpoint every $every
-every=40
-half=100           # the first interruption
-one_rank=12        # steps on one rank after it
-proof=120          # the checkpoint that is compared with a run that was never interrupted
+steps=160          # of the whole run; a checkpoint every $every
+every=20
+half=80            # the first interruption
+one_rank=10        # steps on one rank after it
+proof=100          # the checkpoint that is compared with a run that was never interrupted
 
 tern=$root/build/release/bin/tern
 run=$work/run
@@ -165,7 +165,7 @@ compgen -G "$work/tokens*.idx" >/dev/null ||
         --val-fraction 0.02 "$work/text.txt"
 (cd "$work" && wc -c tokens*) | sed 's/^/  /'
 
-say "The model: a Llama of 9 million parameters, 200 steps of 4096 tokens"
+say "The model: a Llama of 9 million parameters, $steps steps of 4096 tokens"
 rm -rf "$run" "$reference" "$run.log" "$reference.log"
 cat >"$work/config.yaml" <<CONFIG
 model:
@@ -198,7 +198,7 @@ optimizer:
   warmup_steps: 20
 checkpoint:
   every_steps: $every
-  keep: 8
+  keep: 10
 CONFIG
 sed 's/^/  /' "$work/config.yaml"
 
