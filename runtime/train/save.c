@@ -215,6 +215,15 @@ static void set_phase(struct tern_saver *saver, enum phase phase)
     pthread_mutex_unlock(&saver->lock);
 }
 
+static void wait_while(struct tern_saver *saver, enum phase phase)
+{
+    pthread_mutex_lock(&saver->lock);
+    while (saver->phase == phase) {
+        pthread_cond_wait(&saver->changed, &saver->lock);
+    }
+    pthread_mutex_unlock(&saver->lock);
+}
+
 bool tern_saver_should_begin(const struct tern_saver *saver, const struct tern_step_word *words)
 {
     for (int rank = 0; rank < saver->state->comm->size; rank++) {
@@ -227,6 +236,7 @@ bool tern_saver_should_begin(const struct tern_saver *saver, const struct tern_s
 
 tern_status tern_saver_begin(struct tern_saver *saver, struct tern_text *state_json)
 {
+    wait_while(saver, PREPARING);
     TERN_CHECK(phase_of(saver) == IDLE);
     tern_fault_pass(TERN_FAULT_SNAPSHOT);
     saver->started = tern_clock_seconds();
@@ -314,15 +324,6 @@ bool tern_saver_poll(struct tern_saver *saver, struct tern_saver_event *event_ou
     snprintf(event_out->reason, sizeof event_out->reason, "%s", saver->failure);
     set_phase(saver, IDLE);
     return true;
-}
-
-static void wait_while(struct tern_saver *saver, enum phase phase)
-{
-    pthread_mutex_lock(&saver->lock);
-    while (saver->phase == phase) {
-        pthread_cond_wait(&saver->changed, &saver->lock);
-    }
-    pthread_mutex_unlock(&saver->lock);
 }
 
 tern_status tern_saver_finish(struct tern_saver *saver)
