@@ -10,6 +10,7 @@
 #include "runtime/train/config.h"
 #include "runtime/train/cursor.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* The checkpoint folder that a MODEL argument means, and the run directory it belongs to. */
@@ -24,7 +25,11 @@ static tern_status find_checkpoint(const char *model,
     }
     TERN_RETURN_IF_ERR(tern_path_join(probe, model, "MANIFEST.json"));
     if (tern_file_exists(probe)) {
-        TERN_RETURN_IF_ERR(tern_path_join(ckpt, model, "."));
+        size_t length = strlen(model); /* MANIFEST.json fitted behind it, so it fits */
+        while (length > 1 && model[length - 1] == '/') {
+            length--;
+        }
+        snprintf(ckpt, TERN_CKPT_PATH_BYTES, "%.*s", (int)length, model);
         TERN_RETURN_IF_ERR(tern_path_join(run, model, "../.."));
         return tern_ckpt_verify(ckpt);
     }
