@@ -1,12 +1,12 @@
 #!/bin/bash
-# kills.sh - random (fault point, pass, rank, action) while training and saving, TERN_SWEEP times (default 20, aim 200):
+# kills.sh - random (fault point, pass, rank, action) while training and saving, SWEEP_COUNT times (default 20, aim 200):
 # afterwards a resume on a random number of ranks reaches the digests of the undisturbed run, and every checkpoint that
-# verify calls good reads back. Seeded: TERN_SEED repeats a sweep.
+# verify calls good reads back. Seeded: SWEEP_SEED repeats a sweep.
 . "$(dirname "$0")/lib.sh"
 export TERN_THREADS=1 TERN_COMM_TIMEOUT=8
-seed=${TERN_SEED:-1}
-count=${TERN_SWEEP:-20}
-unset TERN_SWEEP TERN_SEED
+seed=${SWEEP_SEED:-1}
+count=${SWEEP_COUNT:-20}
+unset SWEEP_COUNT SWEEP_SEED
 RANDOM=$seed
 make_data
 config llama fp32 >config.yaml
