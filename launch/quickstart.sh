@@ -245,8 +245,12 @@ say "The loss curve"
 launch/plot "$run" "$work/loss.svg" | sed 's/^/  /'
 
 say "What it writes"
-"$tern" generate "$run" --prompt "And the LORD said unto" --max-tokens 80 --temperature 0.7 --top-k 40 --seed 1 2>>"$run.log" |
-    fold -s -w 100 | sed 's/^/  /'
+prompt="And the LORD said unto"
+{
+    printf '%s' "$prompt"
+    "$tern" generate "$run" --prompt "$prompt" --max-tokens 80 --temperature 0.7 --top-k 40 --seed 1 2>>"$run.log"
+    echo
+} | fold -s -w 100 | sed 's/^/  /'
 
 printf '\nDone in %d:%02d. Next: edit %s and run\n' $((SECONDS / 60)) $((SECONDS % 60)) "$work/config.yaml"
 echo "  mpirun -np 2 $tern train $work/config.yaml --run-dir my-run"
