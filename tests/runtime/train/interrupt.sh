@@ -58,6 +58,19 @@ kill -USR2 "$pid"
 code=0
 wait "$pid" || code=$?
 [ "$code" = 33 ] || fail "one process, SIGUSR2: exit code $code, expected 33"
+# Asked before the first step: the first one is taken, kept, and then it stops.
+rm -rf run
+TERN_FAULT=launch.record@1:delay=1 "$TERN" train config.yaml --run-dir run --set train.steps=100000 >last.log 2>&1 &
+pid=$!
+for _ in $(seq 200); do
+    [ -e run/lock ] && break
+    sleep 0.02
+done
+kill -USR2 "$pid"
+code=0
+wait "$pid" || code=$?
+[ "$code" = 33 ] && [ "$(state run)" = reclaimed ] || fail "SIGUSR2 before the first step: exit code $code, $(state run)"
+[ "$(cat run/ckpt/LATEST)" = step-00000001 ] || fail "SIGUSR2 before the first step: $(cat run/ckpt/LATEST)"
 rm -rf run
 (
     set -m # job control: a background process that does not ignore SIGINT
