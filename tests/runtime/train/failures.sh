@@ -5,7 +5,6 @@ export TERN_THREADS=1
 make_data
 config gpt2 fp32 >config.yaml
 
-run=(mpirun --oversubscribe --bind-to none)
 
 expect 2 "train.lanes: found 8, expected at least the number of ranks (9)" -- \
     "${run[@]}" -np 9 "$TERN" train config.yaml --run-dir a

@@ -20,7 +20,7 @@ wait_for_step() { # RUN STEP: polls the log until the step is done
 # interrupted N HOW: starts N ranks, stops them by HOW after some steps
 interrupted() {
     local n=$1 how=$2 from=$3 launcher pids
-    mpirun --oversubscribe --bind-to none -np "$n" "$TERN" train config.yaml --run-dir run \
+    "${run[@]}" -np "$n" "$TERN" train config.yaml --run-dir run \
         --set train.steps=$steps >last.log 2>&1 &
     launcher=$!
     wait_for_step run "$from"

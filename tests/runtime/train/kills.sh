@@ -42,7 +42,7 @@ for ((i = 1; i <= count; i++)); do
     RANDOM=$((seed * 7919 + i)) # the call above ran in a subshell: move on here too
     again=$((RANDOM % 5 + 1))
     name="seed $seed round $i: $n ranks, TERN_FAULT=$fault, resumed on $again"
-    TERN_FAULT=$fault timeout 60 mpirun --oversubscribe --bind-to none -np "$n" "$TERN" train config.yaml \
+    TERN_FAULT=$fault timeout 60 "${run[@]}" -np "$n" "$TERN" train config.yaml \
         --run-dir run "${set_args[@]}" >last.log 2>&1 && code=0 || code=$?
     [ "$code" != 124 ] || fail "$name: hung"
     if [ "$code" != 0 ] || grep -q "was not written" last.log; then
