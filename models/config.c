@@ -1,4 +1,5 @@
-/* config.c - families and presets: the numbers of known models, and the checks any model must pass. */
+/* config.c - families and presets: the numbers of known models, and the checks any model must
+ * pass. */
 #include "models/model.h"
 
 #include <stdio.h>
@@ -9,7 +10,8 @@ static const char *const g_families[TERN_FAMILY_COUNT + 1] = {
     [TERN_FAMILY_LLAMA] = "llama",
 };
 
-/* Sources: the config.json files that the models' authors publish. vocab_size 0: the tokenizer's. */
+/* Sources: the config.json files that the models' authors publish. vocab_size 0: the
+ * tokenizer's. */
 static const struct tern_model_config g_presets[] = {
     {.preset = "gpt2-124m",
      .family = TERN_FAMILY_GPT2,
@@ -130,7 +132,8 @@ void tern_model_config_defaults(struct tern_model_config *config)
         config->head_width = config->width / config->heads;
     }
     if (config->ff_width == 0) {
-        /* llama: 8/3 of the width, rounded up to 32, so that three matrices cost what two of 4x do */
+        /* llama: 8/3 of the width, rounded up to 32, so that three matrices cost what two of 4x
+         * do */
         config->ff_width = config->family == TERN_FAMILY_GPT2
                                ? 4 * config->width
                                : (config->width * 8 / 3 + 31) / 32 * 32;

@@ -170,7 +170,8 @@ static struct tern_dptr weight_at(const struct tern_infer *infer, int64_t offset
                        : (struct tern_dptr){0};
 }
 
-/* d (n, cols) = x (n, in) W[:, first .. first + cols) + bias, rows of d ldd apart; gelu: through it, up keeps the rest. */
+/* d (n, cols) = x (n, in) W[:, first .. first + cols) + bias, rows of d ldd apart; gelu: through
+ * it, up keeps the rest. */
 static tern_status project(struct tern_infer *infer,
                            const struct tern_linear *linear,
                            int64_t first,

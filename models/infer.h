@@ -1,4 +1,5 @@
-/* infer.h - the forward pass with a key/value cache: one sequence, any number of new tokens at a time. */
+/* infer.h - the forward pass with a key/value cache: one sequence, any number of new tokens at a
+ * time. */
 #ifndef TERN_MODELS_INFER_H
 #define TERN_MODELS_INFER_H
 
@@ -18,8 +19,8 @@ TERN_MUST_CHECK tern_status tern_infer_create(const struct tern_model *model,
                                               const struct tern_infer_options *options,
                                               struct tern_infer **out);
 void tern_infer_destroy(struct tern_infer *infer);
-/* Appends n tokens (1 <= n <= chunk) to the sequence. logits_out, f32 host memory, receives (V) for the last token, or
- * (n, V) when all_rows; NULL: none. */
+/* Appends n tokens (1 <= n <= chunk) to the sequence. logits_out, f32 host memory, receives (V) for
+ * the last token, or (n, V) when all_rows; NULL: none. */
 TERN_MUST_CHECK tern_status tern_infer_append(struct tern_infer *infer,
                                               const int32_t *ids,
                                               int64_t n,

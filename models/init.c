@@ -1,8 +1,9 @@
 /* init.c - initial weights: normal numbers by the million, the same bits on every machine.
  *
- * One Philox4x32-10 call gives four normals: two Box-Muller pairs. Logarithm, sine and cosine are polynomials in
- * plain fp32 arithmetic without fused multiply-add (the build turns contraction off), written as loops over a small
- * batch so that the compiler vectorises them: 124 M values in a fraction of a second, where libm takes seconds. */
+ * One Philox4x32-10 call gives four normals: two Box-Muller pairs. Logarithm, sine and cosine are
+ * polynomials in plain fp32 arithmetic without fused multiply-add (the build turns contraction
+ * off), written as loops over a small batch so that the compiler vectorises them: 124 M values in a
+ * fraction of a second, where libm takes seconds. */
 #include "models/params.h"
 #include "runtime/base/random.h"
 

@@ -1,4 +1,5 @@
-/* linear.h - the three matrix products of a linear layer, for either storage of its weight. Inside models/. */
+/* linear.h - the three matrix products of a linear layer, for either storage of its weight. Inside
+ * models/. */
 #ifndef TERN_MODELS_LINEAR_H
 #define TERN_MODELS_LINEAR_H
 

@@ -39,7 +39,8 @@ const char *tern_family_name(int index);
 const char *tern_preset_name(int index);
 /* Fills *config from a preset; false if there is none of that name. */
 bool tern_preset_find(const char *name, struct tern_model_config *config);
-/* Family defaults for whatever is 0 (kv_heads = heads, head_width = width / heads, ff_width = 4 width for gpt2, ...). */
+/* Family defaults for whatever is 0 (kv_heads = heads, head_width = width / heads, ff_width = 4
+ * width for gpt2, ...). */
 void tern_model_config_defaults(struct tern_model_config *config);
 /* Checks ranges and divisibility; names the key and what is expected. */
 TERN_MUST_CHECK tern_status tern_model_config_check(const struct tern_model_config *config);

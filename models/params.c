@@ -17,7 +17,8 @@ enum scope {
     SCOPE_LAST
 };
 
-/* Dimensions in symbols: C width, V vocabulary, P positions, Q = H*D, KV = K*D, QKV = Q + 2 KV, F feed-forward. */
+/* Dimensions in symbols: C width, V vocabulary, P positions, Q = H*D, KV = K*D, QKV = Q + 2 KV, F
+ * feed-forward. */
 enum dim {
     DIM_NONE,
     DIM_C,

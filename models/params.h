@@ -1,9 +1,10 @@
 /* params.h - a model's parameters: one table row a tensor, expanded into one flat block.
  *
- * Flat block: buckets in order (embeddings; each layer; final norm and head), each a run of whole tensors without gaps,
- * its start a multiple of 16 elements. A bucket is what is reduced in one piece. Blocks are runs of whole rows of one
- * tensor of about 16 Ki elements: the only places where a bucket is cut between ranks, and the units of the gradient
- * norm, so that neither depends on the number of ranks. */
+ * Flat block: buckets in order (embeddings; each layer; final norm and head), each a run of whole
+ * tensors without gaps, its start a multiple of 16 elements. A bucket is what is reduced in one
+ * piece. Blocks are runs of whole rows of one tensor of about 16 Ki elements: the only places where
+ * a bucket is cut between ranks, and the units of the gradient norm, so that neither depends on the
+ * number of ranks. */
 #ifndef TERN_MODELS_PARAMS_H
 #define TERN_MODELS_PARAMS_H
 
@@ -79,8 +80,9 @@ const struct tern_param *tern_params_find(const struct tern_params *params,
                                           int layer);
 /* The tensor that element `index` of the flat block belongs to; NULL in padding. */
 const struct tern_param *tern_params_at(const struct tern_params *params, int64_t index);
-/* Initial values of elements [first, first + count) of a tensor, a pure function of (seed, tensor, element):
- * normal(0, 0.02), residual projections normal(0, 0.02/sqrt(2 layers)), norms 1, biases 0. Any machine, same bits. */
+/* Initial values of elements [first, first + count) of a tensor, a pure function of (seed, tensor,
+ * element): normal(0, 0.02), residual projections normal(0, 0.02/sqrt(2 layers)), norms 1, biases
+ * 0. Any machine, same bits. */
 void tern_param_initial(const struct tern_params *params,
                         const struct tern_param *param,
                         int64_t layers,

@@ -1,4 +1,5 @@
-/* pass.c - one micro-batch forward and backward: which op follows which, and what is kept in between. */
+/* pass.c - one micro-batch forward and backward: which op follows which, and what is kept in
+ * between. */
 #include "models/linear.h"
 #include "models/transformer.h"
 #include "runtime/base/check.h"
@@ -12,7 +13,8 @@ enum {
     LOGITS_ROWS_MIN = 64
 };
 
-/* What a layer leaves for its backward pass. Under recomputation several layers share the same memory. */
+/* What a layer leaves for its backward pass. Under recomputation several layers share the same
+ * memory. */
 struct saved {
     struct tern_dptr x1;           /* (N, C) residual stream at the first norm */
     struct tern_dptr norm1;        /* (N, C) */

@@ -5,8 +5,9 @@
 #include "io/checkpoint.h"
 #include "models/params.h"
 
-/* Every parameter is in `group` ("model", "optimizer/exp_avg", ...) as f32 in its own shape, and nothing else is:
- * what tern_ckpt_read then gives fits where the table says. TERN_ERR_CONFIG names the tensor. */
+/* Every parameter is in `group` ("model", "optimizer/exp_avg", ...) as f32 in its own shape, and
+ * nothing else is: what tern_ckpt_read then gives fits where the table says. TERN_ERR_CONFIG names
+ * the tensor. */
 TERN_MUST_CHECK tern_status tern_stored_check(const struct tern_params *params,
                                               const struct tern_ckpt_reader *reader,
                                               const char *group);

@@ -100,7 +100,8 @@ double tern_model_train_flops_per_token(const struct tern_model *model, int64_t 
     return 6 * matmul + 6 * attention;
 }
 
-/* Llama 3's scaling: long wavelengths are slowed by `factor`, short ones kept, those between blended. */
+/* Llama 3's scaling: long wavelengths are slowed by `factor`, short ones kept, those between
+ * blended. */
 static double scale_frequency(const struct tern_model_config *config, double frequency)
 {
     if (config->rope_scaling == TERN_ROPE_PLAIN) {

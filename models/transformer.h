@@ -1,7 +1,8 @@
 /* transformer.h - one transformer for all families: where each weight lies, and the training pass.
  *
- * Weights and gradients are flat blocks laid out by params.h: weights in the model's dtype, gradients f32.
- * Shapes: B batch, T sequence, N = B*T, C width, H heads, K kv heads, D head width, F feed-forward, V vocabulary. */
+ * Weights and gradients are flat blocks laid out by params.h: weights in the model's dtype,
+ * gradients f32. Shapes: B batch, T sequence, N = B*T, C width, H heads, K kv heads, D head width,
+ * F feed-forward, V vocabulary. */
 #ifndef TERN_MODELS_TRANSFORMER_H
 #define TERN_MODELS_TRANSFORMER_H
 
@@ -36,10 +37,12 @@ TERN_MUST_CHECK tern_status tern_model_init(struct tern_model *model,
                                             const struct tern_model_config *config,
                                             enum tern_dtype dtype);
 void tern_model_fini(struct tern_model *model);
-/* 6 N_matmul + attention (causal, forward + backward = 6 H D T per token and layer): FLOPs to train on one token. */
+/* 6 N_matmul + attention (causal, forward + backward = 6 H D T per token and layer): FLOPs to train
+ * on one token. */
 double tern_model_train_flops_per_token(const struct tern_model *model, int64_t sequence);
 
-/* Bytes of rotary tables for `positions`, and their values: cos and sin, f32 (positions, D/2), host memory. */
+/* Bytes of rotary tables for `positions`, and their values: cos and sin, f32 (positions, D/2), host
+ * memory. */
 void tern_rope_tables(const struct tern_model_config *config,
                       int64_t positions,
                       float *cos_out,
@@ -72,8 +75,8 @@ TERN_MUST_CHECK tern_status tern_pass_eval(struct tern_pass *pass,
                                            struct tern_dptr ids,
                                            struct tern_dptr targets,
                                            struct tern_dptr nll);
-/* As eval, and gradients of the *sum* of nll over target tokens into grads (flat, f32): overwritten, or added to when
- * accumulate. ready may be NULL. */
+/* As eval, and gradients of the *sum* of nll over target tokens into grads (flat, f32):
+ * overwritten, or added to when accumulate. ready may be NULL. */
 TERN_MUST_CHECK tern_status tern_pass_train(struct tern_pass *pass,
                                             struct tern_dptr weights,
                                             struct tern_dptr grads,
@@ -83,7 +86,8 @@ TERN_MUST_CHECK tern_status tern_pass_train(struct tern_pass *pass,
                                             bool accumulate,
                                             tern_bucket_ready ready,
                                             void *ready_context);
-/* Logits f32 (N, V) of the last forward, host memory: for tests and scoring. Recomputed from the final norm. */
+/* Logits f32 (N, V) of the last forward, host memory: for tests and scoring. Recomputed from the
+ * final norm. */
 TERN_MUST_CHECK tern_status tern_pass_logits(struct tern_pass *pass,
                                              struct tern_dptr weights,
                                              int64_t first_row,

@@ -28,7 +28,8 @@ TERN_MUST_CHECK tern_status tern_generate(struct tern_loaded *loaded,
                                           const struct tern_generate_request *request,
                                           struct tern_generate_result *result);
 
-/* Sum of nll of a token sequence in windows of `context`, each predicted from those before it in its window. */
+/* Sum of nll of a token sequence in windows of `context`, each predicted from those before it in
+ * its window. */
 struct tern_eval_result {
     double nll;
     int64_t tokens; /* predicted */

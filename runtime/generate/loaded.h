@@ -1,6 +1,8 @@
-/* loaded.h - a MODEL as users name it, ready to answer: its config, its weights on a device, its tokenizer.
+/* loaded.h - a MODEL as users name it, ready to answer: its config, its weights on a device, its
+ * tokenizer.
  *
- * MODEL is a run directory (its newest good checkpoint), or one checkpoint of it (RUN/ckpt/step-N). */
+ * MODEL is a run directory (its newest good checkpoint), or one checkpoint of it
+ * (RUN/ckpt/step-N). */
 #ifndef TERN_RUNTIME_GENERATE_LOADED_H
 #define TERN_RUNTIME_GENERATE_LOADED_H
 

@@ -65,8 +65,9 @@ static void swap(struct candidate *a, struct candidate *b)
     *b = kept;
 }
 
-/* The candidates in order, as far as they are asked for: a heap in front, those popped behind it, the first of all last.
- * A nucleus is a few of many: k pops cost less than sorting a vocabulary for each token. */
+/* The candidates in order, as far as they are asked for: a heap in front, those popped behind it,
+ * the first of all last. A nucleus is a few of many: k pops cost less than sorting a vocabulary for
+ * each token. */
 struct queue {
     struct candidate *items;
     int64_t count, popped;
@@ -124,7 +125,8 @@ static double sum_of(const struct candidate *items, int64_t count)
     return sum;
 }
 
-/* Moves what top-k, top-p and min-p keep to the back of the items; returns how many, at least one. */
+/* Moves what top-k, top-p and min-p keep to the back of the items; returns how many, at least
+ * one. */
 static int64_t keep_likely(struct candidate *items,
                            int64_t count,
                            const struct tern_sampling *sampling)

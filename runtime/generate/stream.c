@@ -30,8 +30,8 @@ static size_t stop_tail(const struct tern_stream *stream, const char *text, size
     return longest;
 }
 
-/* Where the stop string begins that is complete first (of two that end together the longer one), or length: what byte
- * by byte would find too. */
+/* Where the stop string begins that is complete first (of two that end together the longer one), or
+ * length: what byte by byte would find too. */
 static size_t find_stop(const struct tern_stream *stream, const char *text, size_t length)
 {
     size_t begin = length;
@@ -48,7 +48,8 @@ static size_t find_stop(const struct tern_stream *stream, const char *text, size
     return begin;
 }
 
-/* Bytes in front of the last `hold` that are sure: no character is cut, neither by the end nor by what is held. */
+/* Bytes in front of the last `hold` that are sure: no character is cut, neither by the end nor by
+ * what is held. */
 static size_t whole_prefix(const char *text, size_t length, size_t hold)
 {
     size_t at = 0;

@@ -1,6 +1,8 @@
-/* stream.h - tokens' bytes on their way out: always UTF-8, never half a character, never part of a stop string.
+/* stream.h - tokens' bytes on their way out: always UTF-8, never half a character, never part of a
+ * stop string.
  *
- * Bytes that can be no character become U+FFFD. What comes out does not depend on how the bytes were cut into tokens. */
+ * Bytes that can be no character become U+FFFD. What comes out does not depend on how the bytes
+ * were cut into tokens. */
 #ifndef TERN_RUNTIME_GENERATE_STREAM_H
 #define TERN_RUNTIME_GENERATE_STREAM_H
 

@@ -43,8 +43,8 @@ tern_status tern_step_log_open(struct tern_step_log *log,
     return TERN_OK;
 }
 
-/* line[0] is a line end that stays away unless the last line has none. A record that cannot be written is lost, and
- * said once: the run is worth more than its log. */
+/* line[0] is a line end that stays away unless the last line has none. A record that cannot be
+ * written is lost, and said once: the run is worth more than its log. */
 static void append(struct tern_step_log *log, const char *line, size_t length)
 {
     size_t skip = log->is_torn ? 0 : 1;

@@ -1,6 +1,6 @@
-/* step_log.h - what training says while it runs: RUN/log.jsonl, one object a line; a line a step on stderr; and above
- * them a bar on a terminal. Rank 0 only. What is said every step does not allocate. A log that cannot be written is
- * a warning: it never ends a run. */
+/* step_log.h - what training says while it runs: RUN/log.jsonl, one object a line; a line a step on
+ * stderr; and above them a bar on a terminal. Rank 0 only. What is said every step does not
+ * allocate. A log that cannot be written is a warning: it never ends a run. */
 #ifndef TERN_RUNTIME_OBSERVE_STEP_LOG_H
 #define TERN_RUNTIME_OBSERVE_STEP_LOG_H
 
@@ -12,13 +12,13 @@
 
 struct tern_step_log {
     char path[TERN_PATH_BYTES];
-    int64_t steps;      /* of the whole run */
-    int64_t first_step; /* of this launch */
-    bool is_torn;       /* the file does not end with a line end */
-    int64_t lost;       /* records since the file could not be written */
-    double started;     /* clock at the first step */
-    double
-        last_printed; /* lines are at most one in 0.1 s when steps are faster, but for the first and the last */
+    int64_t steps;       /* of the whole run */
+    int64_t first_step;  /* of this launch */
+    bool is_torn;        /* the file does not end with a line end */
+    int64_t lost;        /* records since the file could not be written */
+    double started;      /* clock at the first step */
+    double last_printed; /* lines are at most one in 0.1 s when steps are faster, but for the first
+                            and the last */
 };
 
 struct tern_step_record {
@@ -37,8 +37,8 @@ TERN_MUST_CHECK tern_status tern_step_log_open(struct tern_step_log *log,
                                                int64_t steps);
 /* Appends the step's record and prints its line. */
 void tern_step_log_step(struct tern_step_log *log, const struct tern_step_record *record);
-/* Any other kind: {"kind":KIND,"time":...,FIELDS}; fields is the inside of a JSON object ("\"step\":3,..."), escaped
- * and shorter than 1900 bytes. */
+/* Any other kind: {"kind":KIND,"time":...,FIELDS}; fields is the inside of a JSON object
+ * ("\"step\":3,..."), escaped and shorter than 1900 bytes. */
 void tern_step_log_event(struct tern_step_log *log, const char *kind, const char *fields, ...)
     TERN_PRINTF(3, 4);
 /* {"kind":KIND,"time":...,"step":STEP,KEY:TEXT}, TEXT any bytes, cut at 300. Allocates. */
@@ -47,7 +47,8 @@ void tern_step_log_text(struct tern_step_log *log,
                         int64_t step,
                         const char *key,
                         const char *text);
-/* A number as JSON: 9 significant digits round-trip fp32; what JSON has no word for is null. Returns out. */
+/* A number as JSON: 9 significant digits round-trip fp32; what JSON has no word for is null.
+ * Returns out. */
 enum {
     TERN_STEP_LOG_NUMBER_BYTES = 32
 };

@@ -47,8 +47,8 @@ void tern_bill_print(const struct tern_bill *bill, int local_ranks, int64_t avai
                   local_ranks == 1 ? "" : "s", tern_text_bytes(available_bytes, available));
 }
 
-/* The number after a word at the start of a line ("MemAvailable:", "active_file"; "" takes the first number of the
- * file), -1 if there is none ("max" included). */
+/* The number after a word at the start of a line ("MemAvailable:", "active_file"; "" takes the
+ * first number of the file), -1 if there is none ("max" included). */
 static int64_t read_number(const char *folder, const char *name, const char *word)
 {
     char path[TERN_PATH_BYTES];
@@ -76,8 +76,8 @@ struct cgroup_names {
     const char *limit, *used, *inactive, *active;
 };
 
-/* What one control group leaves: its limit less what it holds, file cache not counted, since that goes when memory is
- * needed. INT64_MAX without a limit. */
+/* What one control group leaves: its limit less what it holds, file cache not counted, since that
+ * goes when memory is needed. INT64_MAX without a limit. */
 static int64_t cgroup_leaves(const char *folder, const struct cgroup_names *names)
 {
     int64_t limit = read_number(folder, names->limit, "");

@@ -46,7 +46,8 @@ static void read_line(const char *path, char *out, int size)
     out[strcspn(out, "\n")] = '\0';
 }
 
-/* The kernel's boot id names the machine, whatever containers and host names there are. Returns the cores. */
+/* The kernel's boot id names the machine, whatever containers and host names there are. Returns the
+ * cores. */
 static int take_seat(struct seat *seat)
 {
     unsigned long mask[CORES_MAX / (8 * sizeof(unsigned long))] = {0};

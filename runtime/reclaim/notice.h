@@ -1,5 +1,6 @@
-/* notice.h - who asks this process to stop: SIGTERM, SIGUSR2, SIGINT, or a file named "stop" in the run directory.
- * Any of them on any rank; the trainer carries the flag to all ranks with the next step's reduction. */
+/* notice.h - who asks this process to stop: SIGTERM, SIGUSR2, SIGINT, or a file named "stop" in the
+ * run directory. Any of them on any rank; the trainer carries the flag to all ranks with the next
+ * step's reduction. */
 #ifndef TERN_RUNTIME_RECLAIM_NOTICE_H
 #define TERN_RUNTIME_RECLAIM_NOTICE_H
 

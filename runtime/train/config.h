@@ -1,5 +1,5 @@
-/* config.h - everything a training run can be told, as one plain struct; the schema table in config.c gives each
- * field its key, type, range, default, unit and line of help. */
+/* config.h - everything a training run can be told, as one plain struct; the schema table in
+ * config.c gives each field its key, type, range, default, unit and line of help. */
 #ifndef TERN_RUNTIME_TRAIN_CONFIG_H
 #define TERN_RUNTIME_TRAIN_CONFIG_H
 
@@ -92,12 +92,14 @@ struct tern_train_config {
     struct tern_config_parallel parallel;
 };
 
-/* The whole schema; rows of sections model, data, train, optimizer, checkpoint, reclaim, parallel. */
+/* The whole schema; rows of sections model, data, train, optimizer, checkpoint, reclaim,
+ * parallel. */
 extern const struct tern_config_schema tern_train_schema;
 
-/* Reads the file, applies overrides ("section.key=value"), fills presets and defaults, checks every combination.
- * Relative data paths stay as written (relative to the working folder). All problems at once, each with file, line and
- * column, in the sentence. Fini frees what strings it owns, also after a failure. */
+/* Reads the file, applies overrides ("section.key=value"), fills presets and defaults, checks every
+ * combination. Relative data paths stay as written (relative to the working folder). All problems
+ * at once, each with file, line and column, in the sentence. Fini frees what strings it owns, also
+ * after a failure. */
 TERN_MUST_CHECK tern_status tern_train_config_read(const char *path,
                                                    const char *const *overrides,
                                                    int override_count,

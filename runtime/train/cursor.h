@@ -14,8 +14,9 @@ struct tern_cursor {
     char data_id[64]; /* of the training data; "" unknown */
 };
 
-/* {"format":1,"cursor":{step, updates, samples, tokens},"seed":..,"isa":..,"data":..,"config":YAML}. The "cursor" object
- * says nothing about machines: two runs that are the same have the same one. */
+/* {"format":1,"cursor":{step, updates, samples, tokens},"seed":..,"isa":..,"data":..,
+ * "config":YAML}. The "cursor" object says nothing about machines: two runs that are the same have
+ * the same one. */
 TERN_MUST_CHECK tern_status tern_cursor_write(const struct tern_cursor *cursor,
                                               const char *config_yaml,
                                               struct tern_text *out);

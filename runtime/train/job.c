@@ -1,4 +1,5 @@
-/* job.c - opening a run: config, ranks, directory, data, device, memory, state; each failure known to all ranks. */
+/* job.c - opening a run: config, ranks, directory, data, device, memory, state; each failure known
+ * to all ranks. */
 #include "runtime/train/job.h"
 
 #include "io/hash.h"
@@ -79,7 +80,8 @@ static tern_status check_ranks_equal(struct tern_job *job)
 
 /* ---- run directory ---- */
 
-/* Rank 0: the directory is this launch's from here on; what is in it stays as it is until this launch can train. */
+/* Rank 0: the directory is this launch's from here on; what is in it stays as it is until this
+ * launch can train. */
 static tern_status prepare_run_dir(struct tern_job *job, const struct tern_train_options *options)
 {
     TERN_RETURN_IF_ERR(tern_run_dir_open(&job->run, options->run_dir, job->comm->size));
@@ -136,7 +138,8 @@ static tern_status keep_tokenizer(const struct tern_job *job)
     return status;
 }
 
-/* Rank 0, when the run is sure to go on with them: what it is made of, for whoever serves or resumes it. */
+/* Rank 0, when the run is sure to go on with them: what it is made of, for whoever serves or
+ * resumes it. */
 static tern_status keep_inputs(const struct tern_job *job)
 {
     char path[TERN_PATH_BYTES];

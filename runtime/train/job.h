@@ -43,8 +43,8 @@ struct tern_job {
     bool has_config, has_model, has_state;
 };
 
-/* Everything up to the first step; with options->dry_run only up to the bill; is_done: only the run directory. On
- * failure close is still due. */
+/* Everything up to the first step; with options->dry_run only up to the bill; is_done: only the run
+ * directory. On failure close is still due. */
 TERN_MUST_CHECK tern_status tern_job_open(struct tern_job *job,
                                           const struct tern_train_options *options);
 void tern_job_close(struct tern_job *job);

@@ -104,7 +104,8 @@ static tern_status record_path(const struct tern_run_dir *run, const char *end, 
     return tern_path_join(out, run->path, name);
 }
 
-/* Ranks that lose the same peer write at the same moment: each makes the record under a name of its own. */
+/* Ranks that lose the same peer write at the same moment: each makes the record under a name of its
+ * own. */
 static tern_status publish(const struct tern_run_dir *run, int rank, const struct tern_text *json)
 {
     char path[TERN_PATH_BYTES];

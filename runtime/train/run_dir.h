@@ -1,9 +1,10 @@
-/* run_dir.h - the run directory as a thing: one writer, the resolved config, and how each launch ended.
+/* run_dir.h - the run directory: one writer, the resolved config, and how each launch ended.
  *
  *   RUN/config.yaml         the resolved configuration
  *   RUN/tokenizer.json      a copy, so that the run can be served without the original
  *   RUN/log.jsonl           one object a line
- *   RUN/launches/ID.json    state running | finished | reclaimed | peer_lost | failed, step, ranks, reason, time
+ *   RUN/launches/ID.json    state running | finished | reclaimed | peer_lost | failed, step, ranks,
+ *                           reason, time
  *   RUN/ckpt/               io/checkpoint.h
  *   RUN/lock                held by the launch that writes */
 #ifndef TERN_RUNTIME_TRAIN_RUN_DIR_H
@@ -25,7 +26,8 @@ struct tern_run_dir {
     bool is_locked;
 };
 
-/* Rank 0: makes the directory, takes the lock, invents a launch id. TERN_ERR_BUSY names who holds it. */
+/* Rank 0: makes the directory, takes the lock, invents a launch id. TERN_ERR_BUSY names who holds
+ * it. */
 TERN_MUST_CHECK tern_status tern_run_dir_open(struct tern_run_dir *run,
                                               const char *path,
                                               int ranks);
@@ -36,7 +38,8 @@ TERN_MUST_CHECK tern_status tern_run_dir_record(const struct tern_run_dir *run,
                                                 const char *state,
                                                 int64_t step,
                                                 const char *reason);
-/* False once a record says how this launch ended: whoever only lost a peer has nothing to add then. */
+/* False once a record says how this launch ended: whoever only lost a peer has nothing to add
+ * then. */
 bool tern_run_dir_is_running(const struct tern_run_dir *run);
 
 #endif

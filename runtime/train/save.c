@@ -47,7 +47,8 @@ struct tern_saver {
     bool is_told; /* WRITTEN has been said in a word */
     unsigned char heard[TERN_LANES_MAX];
     char failure[TERN_STEP_NOTE_BYTES]; /* of the first rank whose shard failed */
-    /* shared with the thread, under lock; status, reason and file are the thread's while it works */
+    /* shared with the thread, under lock; status, reason and file are the thread's while it
+     * works */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     pthread_t thread;
@@ -89,7 +90,8 @@ static tern_status commit(struct tern_saver *saver)
                             (int)saver->config->checkpoint.keep);
 }
 
-/* Takes the pages of the staging memory behind the first steps, so that neither the start nor the first save waits. */
+/* Takes the pages of the staging memory behind the first steps, so that neither the start nor the
+ * first save waits. */
 static void touch_staging(struct tern_saver *saver)
 {
     volatile char *bytes = (volatile char *)saver->staging;

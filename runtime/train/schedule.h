@@ -4,7 +4,8 @@
 
 #include "runtime/train/config.h"
 
-/* step counts from 0; steps is the length of the whole run. Warm-up: lr * (step + 1) / (warmup + 1). */
+/* step counts from 0; steps is the length of the whole run. Warm-up: lr * (step + 1) / (warmup +
+ * 1). */
 double tern_schedule_lr(const struct tern_config_optimizer *optimizer, int64_t step, int64_t steps);
 
 #endif

@@ -13,7 +13,8 @@ static int64_t bucket_start(const struct tern_train_state *state, int bucket)
     return state->model->params.bucket_starts[bucket];
 }
 
-/* Cuts of a bucket at its blocks, relative to its start; the last is its whole length with padding. */
+/* Cuts of a bucket at its blocks, relative to its start; the last is its whole length with
+ * padding. */
 static tern_status plan_bucket(struct tern_train_state *state, int bucket, int64_t *cuts)
 {
     const struct tern_params *params = &state->model->params;
@@ -92,7 +93,8 @@ struct tern_state_bytes tern_train_state_bytes(const struct tern_train_state *st
     };
 }
 
-/* Cleared memory: what no pass writes (padding between buckets) and no update made yet (moments) is zero. */
+/* Cleared memory: what no pass writes (padding between buckets) and no update made yet (moments) is
+ * zero. */
 static tern_status reserve(struct tern_train_state *state,
                            const char *tag,
                            int64_t bytes,

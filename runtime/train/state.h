@@ -1,9 +1,10 @@
 /* state.h - everything a training run is at a step boundary, and which part of it this rank owns.
  *
- * Every rank holds all weights (in the compute dtype) to run the passes. The fp32 masters and the two moments are
- * sharded: of each bucket a rank owns one range of whole rows, the one where the lane tree's reduce-scatter leaves its
- * sum; it updates that, and an all-gather gives the weights back to all. That moves as many bytes as an all-reduce of
- * gradients, does the optimizer's work once instead of once a rank, and holds its state once. */
+ * Every rank holds all weights (in the compute dtype) to run the passes. The fp32 masters and the
+ * two moments are sharded: of each bucket a rank owns one range of whole rows, the one where the
+ * lane tree's reduce-scatter leaves its sum; it updates that, and an all-gather gives the weights
+ * back to all. That moves as many bytes as an all-reduce of gradients, does the optimizer's work
+ * once instead of once a rank, and holds its state once. */
 #ifndef TERN_RUNTIME_TRAIN_STATE_H
 #define TERN_RUNTIME_TRAIN_STATE_H
 
@@ -64,22 +65,25 @@ void tern_train_state_fini(struct tern_train_state *state);
 
 /* f32 address of the master of element own_begin of a bucket. */
 struct tern_dptr tern_train_state_master(const struct tern_train_state *state, int bucket);
-/* Masters fresh from the seed, zero moments; or all three from an open checkpoint, whatever rank count wrote it. Only
- * what this rank owns: when every rank has done it (a failure of one is known to all first), publish. threads: helpers
- * on the host. */
+/* Masters fresh from the seed, zero moments; or all three from an open checkpoint, whatever rank
+ * count wrote it. Only what this rank owns: when every rank has done it (a failure of one is known
+ * to all first), publish. threads: helpers on the host. */
 TERN_MUST_CHECK tern_status tern_train_state_init(struct tern_train_state *state,
                                                   uint64_t seed,
                                                   int threads);
 TERN_MUST_CHECK tern_status tern_train_state_load(struct tern_train_state *state,
                                                   struct tern_ckpt_reader *reader);
-/* Starts giving this rank's part of a bucket's weights to all; wait_shared returns when all buckets are whole. */
+/* Starts giving this rank's part of a bucket's weights to all; wait_shared returns when all buckets
+ * are whole. */
 TERN_MUST_CHECK tern_status tern_train_state_share(struct tern_train_state *state, int bucket);
 TERN_MUST_CHECK tern_status tern_train_state_wait_shared(struct tern_train_state *state);
-/* Collective, after masters changed: casts the own ranges into weights, then all ranks exchange them. */
+/* Collective, after masters changed: casts the own ranges into weights, then all ranks exchange
+ * them. */
 TERN_MUST_CHECK tern_status tern_train_state_publish(struct tern_train_state *state);
 
-/* The slabs of a checkpoint: own rows of each tensor, three groups, data at base (host copy of master, exp_avg,
- * exp_avg_sq, each shard_size floats, in this order). slabs has room for tern_train_state_slab_count(). */
+/* The slabs of a checkpoint: own rows of each tensor, three groups, data at base (host copy of
+ * master, exp_avg, exp_avg_sq, each shard_size floats, in this order). slabs has room for
+ * tern_train_state_slab_count(). */
 int64_t tern_train_state_slab_count(const struct tern_train_state *state);
 void tern_train_state_slabs(const struct tern_train_state *state,
                             const float *base,

@@ -183,8 +183,9 @@ void tern_stepper_destroy(struct tern_stepper *s)
 
 /* ---- lanes ---- */
 
-/* A bucket of the current lane is complete: fold it into the nodes below it on the stack, and when it is the last
- * lane, hand the bucket's nodes to the communicator while the backward pass goes on. */
+/* A bucket of the current lane is complete: fold it into the nodes below it on the stack, and when
+ * it is the last lane, hand the bucket's nodes to the communicator while the backward pass goes
+ * on. */
 static tern_status bucket_ready(void *context, int bucket)
 {
     struct tern_stepper *s = context;
@@ -324,7 +325,8 @@ static void unpack_sums(struct tern_stepper *s)
     }
 }
 
-/* Sum of squares of the whole gradient, in block order on every rank: the same double everywhere. */
+/* Sum of squares of the whole gradient, in block order on every rank: the same double
+ * everywhere. */
 static tern_status total_sum(struct tern_stepper *s, double *total_out, char *culprit)
 {
     const struct tern_params *params = &s->state->model->params;

@@ -33,8 +33,8 @@ struct tern_step_result {
 
 struct tern_stepper;
 
-/* Everything a step needs beside the state; all memory is taken here. pass and the ids, targets, nll buffers live as
- * long. Owned: destroy. */
+/* Everything a step needs beside the state; all memory is taken here. pass and the ids, targets,
+ * nll buffers live as long. Owned: destroy. */
 TERN_MUST_CHECK tern_status tern_stepper_create(const struct tern_train_config *config,
                                                 struct tern_train_state *state,
                                                 struct tern_device *device,
@@ -46,9 +46,9 @@ void tern_stepper_destroy(struct tern_stepper *stepper);
 int64_t tern_stepper_bytes(const struct tern_train_config *config,
                            const struct tern_train_state *state);
 
-/* Own lanes forward and backward, buckets reduced meanwhile. inputs, targets: (own sequences, T). Then exchanges
- * `mine` for everybody's words (ranks of them, valid until the next step), takes the norm and updates the weights with
- * lr. state->step and the like are advanced. */
+/* Own lanes forward and backward, buckets reduced meanwhile. inputs, targets: (own sequences, T).
+ * Then exchanges `mine` for everybody's words (ranks of them, valid until the next step), takes the
+ * norm and updates the weights with lr. state->step and the like are advanced. */
 TERN_MUST_CHECK tern_status tern_stepper_run(struct tern_stepper *stepper,
                                              const int32_t *inputs,
                                              const int32_t *targets,
@@ -56,8 +56,8 @@ TERN_MUST_CHECK tern_status tern_stepper_run(struct tern_stepper *stepper,
                                              struct tern_step_word *mine,
                                              const struct tern_step_word **words_out,
                                              struct tern_step_result *result);
-/* Mean nll over the first `sequences` of the validation stream, the same for any number of ranks: groups of
- * micro_batch sequences are dealt to ranks and summed in order. */
+/* Mean nll over the first `sequences` of the validation stream, the same for any number of ranks:
+ * groups of micro_batch sequences are dealt to ranks and summed in order. */
 struct tern_tokens;
 TERN_MUST_CHECK tern_status tern_stepper_evaluate(struct tern_stepper *stepper,
                                                   const struct tern_tokens *tokens,

@@ -1,4 +1,5 @@
-/* trainer.c - the loop: batches in, steps, evaluations, checkpoints, and a clean end whoever asks for it. */
+/* trainer.c - the loop: batches in, steps, evaluations, checkpoints, and a clean end whoever asks
+ * for it. */
 #include "runtime/train/trainer.h"
 
 #include "runtime/base/clock.h"
@@ -18,8 +19,8 @@
 #include <unistd.h>
 
 enum {
-    LAST_TRIES =
-        2 /* to write the last checkpoint: storage has its moments, and all steps since the newest hang on it */
+    LAST_TRIES = 2 /* to write the last checkpoint: storage has its moments, and all steps since the
+                      newest hang on it */
 };
 
 /* What the loop carries from step to step. */
@@ -34,8 +35,8 @@ struct loop {
     int64_t last_saved; /* step of the newest snapshot or checkpoint that has not failed, -1 none */
     double last_save_time;
     bool is_save_due;
-    char save_failure
-        [TERN_STEP_NOTE_BYTES]; /* why the last failed save failed, as far as this rank knows */
+    char save_failure[TERN_STEP_NOTE_BYTES]; /* why the last failed save failed, as far as this rank
+                                                knows */
     double data_seconds, stall_seconds;
 };
 
@@ -98,7 +99,8 @@ static tern_status begin_save(struct loop *loop)
     return status;
 }
 
-/* Waits for the save under way, if any. *is_saved_out: the state as it is now is a committed checkpoint on all ranks. */
+/* Waits for the save under way, if any. *is_saved_out: the state as it is now is a committed
+ * checkpoint on all ranks. */
 static tern_status settle_saves(struct loop *loop, bool *is_saved_out)
 {
     struct tern_job *job = loop->job;
@@ -307,7 +309,8 @@ static tern_status end_finished(struct loop *loop)
                : TERN_OK;
 }
 
-/* Everybody goes at once. How the launch ended is on record: what happens to a peer now changes nothing. */
+/* Everybody goes at once. How the launch ended is on record: what happens to a peer now changes
+ * nothing. */
 static tern_status leave(struct tern_job *job, int exit_code)
 {
     if (tern_comm_barrier(job->comm) != TERN_OK) {
@@ -390,8 +393,8 @@ static tern_status run_loop(struct tern_job *job, int *exit_code)
 
 /* ---- failures ---- */
 
-/* This rank fails and the others do not know: it says why, leaves a record, and takes them along. Who only lost a peer
- * leaves the last word to the one that knows more. */
+/* This rank fails and the others do not know: it says why, leaves a record, and takes them along.
+ * Who only lost a peer leaves the last word to the one that knows more. */
 static tern_status fail_alone(struct tern_job *job, tern_status status, int *exit_code)
 {
     char sentence[TERN_DETAIL_BYTES];

@@ -22,8 +22,9 @@ struct tern_train_options {
     bool profile; /* print time per op at the end */
 };
 
-/* Runs on every rank. *exit_code: 0 done, 33 reclaimed with a committed checkpoint, 34 a peer was lost, 1, 2. When this
- * rank should not print the error (another does), returns TERN_OK with the exit code set. */
+/* Runs on every rank. *exit_code: 0 done, 33 reclaimed with a committed checkpoint, 34 a peer was
+ * lost, 1, 2. When this rank should not print the error (another does), returns TERN_OK with the
+ * exit code set. */
 TERN_MUST_CHECK tern_status tern_train_run(const struct tern_train_options *options,
                                            int *exit_code);
 

@@ -1,4 +1,5 @@
-/* fixture.h - what the tests of runtime/ share: a folder that goes away, faults, ranks as threads, a tiny model. */
+/* fixture.h - what the tests of runtime/ share: a folder that goes away, faults, ranks as threads,
+ * a tiny model. */
 #ifndef TERN_TESTS_RUNTIME_FIXTURE_H
 #define TERN_TESTS_RUNTIME_FIXTURE_H
 
@@ -19,7 +20,8 @@
         } \
     } while (0)
 
-/* On a thread of tern_inproc_run a test cannot jump out: it returns a status with a sentence instead. */
+/* On a thread of tern_inproc_run a test cannot jump out: it returns a status with a sentence
+ * instead. */
 #define MUST(condition, ...) \
     do { \
         if (!(condition)) { \

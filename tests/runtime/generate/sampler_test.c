@@ -59,7 +59,8 @@ static void test_no_numbers(void **state)
     tern_sampler_destroy(sampler);
 }
 
-/* Draws at `draws` positions against probabilities p (n); those of probability 0 must never come. */
+/* Draws at `draws` positions against probabilities p (n); those of probability 0 must never
+ * come. */
 static void check_distribution(const float *logits,
                                int n,
                                const struct tern_sampling *sampling,

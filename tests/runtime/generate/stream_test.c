@@ -1,4 +1,5 @@
-/* stream_test.c - every way to cut a text into tokens lets the same text out, a whole character at a time. */
+/* stream_test.c - every way to cut a text into tokens lets the same text out, a whole character at
+ * a time. */
 #include "runtime/generate/stream.h"
 #include "tests/runtime/fixture.h"
 

@@ -1,4 +1,5 @@
-/* step_log_test.c - every line of log.jsonl parses, whatever went into it and whatever happened to the file. */
+/* step_log_test.c - every line of log.jsonl parses, whatever went into it and whatever happened to
+ * the file. */
 #include "io/json.h"
 #include "runtime/observe/step_log.h"
 #include "tests/runtime/fixture.h"
@@ -21,8 +22,8 @@ static int tear_down(void **state)
     return check_no_live_blocks(state);
 }
 
-/* The document of one line of the log, from 0; how many lines there are in *count_out. Lines with "broken" in them are
- * what the test itself left. */
+/* The document of one line of the log, from 0; how many lines there are in *count_out. Lines with
+ * "broken" in them are what the test itself left. */
 static struct tern_json *read_line(int line, int *count_out)
 {
     char path[TERN_PATH_BYTES];
@@ -127,7 +128,8 @@ static void test_events(void **state)
     tern_json_close(document);
 }
 
-/* A disk that fills up in the middle of a line, and gets room again; then a launch that starts behind a torn line. */
+/* A disk that fills up in the middle of a line, and gets room again; then a launch that starts
+ * behind a torn line. */
 static void test_torn(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* cursor_test.c - the state of a checkpoint as JSON: there and back, and everything that is wrong with it named. */
+/* cursor_test.c - the state of a checkpoint as JSON: there and back, and everything that is wrong
+ * with it named. */
 #include "io/json.h"
 #include "runtime/base/mem.h"
 #include "runtime/train/cursor.h"
@@ -41,7 +42,8 @@ static void test_there_and_back(void **state)
     tern_text_fini(&text);
 }
 
-/* Two runs are the same run on whatever machine: "cursor" holds where the run is and nothing else. */
+/* Two runs are the same run on whatever machine: "cursor" holds where the run is and nothing
+ * else. */
 static void test_cursor_is_the_same_everywhere(void **state)
 {
     (void)state;

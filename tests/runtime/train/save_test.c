@@ -1,4 +1,5 @@
-/* save_test.c - many shards become one checkpoint, or none and all ranks know why; training never waits for a disk. */
+/* save_test.c - many shards become one checkpoint, or none and all ranks know why; training never
+ * waits for a disk. */
 #include "kernels/open.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
@@ -71,8 +72,8 @@ static tern_status begin(struct player *p)
     return status;
 }
 
-/* Steps until all ranks begin, then until nobody is busy; how many steps that took. A rank that is busy keeps all others
- * from beginning again. */
+/* Steps until all ranks begin, then until nobody is busy; how many steps that took. A rank that is
+ * busy keeps all others from beginning again. */
 static tern_status save_behind_steps(struct player *p, int *steps_out)
 {
     *steps_out = 0;

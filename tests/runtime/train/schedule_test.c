@@ -1,4 +1,5 @@
-/* schedule_test.c - the learning rate: values by paper, and what must hold for every shape of run. */
+/* schedule_test.c - the learning rate: values by paper, and what must hold for every shape of
+ * run. */
 #include "runtime/train/schedule.h"
 #include "tests/runtime/fixture.h"
 

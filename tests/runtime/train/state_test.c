@@ -1,5 +1,5 @@
-/* state_test.c - every element has one owner for any number of ranks, slabs are whole rows that cover every tensor once,
- * and what some ranks saved any others load. */
+/* state_test.c - every element has one owner for any number of ranks, slabs are whole rows that
+ * cover every tensor once, and what some ranks saved any others load. */
 #include "io/checkpoint.h"
 #include "kernels/open.h"
 #include "runtime/base/random.h"
@@ -75,7 +75,8 @@ static const struct tern_param *param_of(const struct tern_model *model, const c
     return NULL;
 }
 
-/* rows: (3, flat_size) counters, a row counted at its first element. staged: (3 shard_size) of one rank. */
+/* rows: (3, flat_size) counters, a row counted at its first element. staged: (3 shard_size) of one
+ * rank. */
 static void count_slabs(const struct tern_train_state *state, unsigned char *rows)
 {
     const struct tern_model *model = state->model;
@@ -163,7 +164,8 @@ struct trip {
     struct tern_ckpt_file files[LANES];
 };
 
-/* What element i of the flat block of a group is in this test: exact in bf16, so that weights can be compared too. */
+/* What element i of the flat block of a group is in this test: exact in bf16, so that weights can
+ * be compared too. */
 static float value_of(int group, int64_t i)
 {
     int whole = (int)(tern_random_u64(99, (uint64_t)group, (uint64_t)i) % 255) - 127;
