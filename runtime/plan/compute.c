@@ -109,6 +109,8 @@ tern_status tern_compute_choose(struct tern_comm *comm, struct tern_compute *out
     *out = (struct tern_compute){
         .backend = backend != NULL && backend[0] != '\0' ? backend : "auto",
         .threads = wanted > 0 ? (int)wanted : share,
+        .cores = cores,
+        .sharers = sharers,
     };
     return TERN_OK;
 }

@@ -8,6 +8,8 @@
 struct tern_compute {
     const char *backend; /* of tern_device_open */
     int threads;
+    int cores;   /* that this process may use */
+    int sharers; /* ranks that may use the same ones, this one included */
 };
 
 /* Collective over comm; NULL: this process is alone. Without TERN_THREADS the cores that this

@@ -272,9 +272,10 @@ void tern_saver_speak(struct tern_saver *saver, struct tern_step_word *mine)
 /* A rank's news about the save under way. */
 static void take_word(struct tern_saver *saver, int rank, const struct tern_step_word *word)
 {
-    if (word->saved == 0 || word->save_step != saver->step) {
+    if (word->saved == 0) {
         return;
     }
+    TERN_CHECK(word->save_step == saver->step); /* all begin together */
     saver->heard[rank] = word->saved == 1 ? GOOD : BAD;
     saver->files[rank] = word->file;
     if (word->saved != 1 && saver->failure[0] == '\0') { /* it names the rank */

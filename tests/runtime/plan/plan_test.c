@@ -104,10 +104,13 @@ static tern_status sit(struct tern_comm *comm, void *arg)
         MUST(sched_setaffinity(0, sizeof mask, &mask) == 0, "cannot bind");
     }
     TERN_RETURN_IF_ERR(tern_compute_choose(comm, &compute));
-    int expected = seats->is_bound ? 1 : seats->cores / comm->size;
-    expected = expected > 1 ? expected : 1;
-    MUST(compute.threads == expected, "rank %d of %d: found %d threads, expected %d", comm->rank,
-         comm->size, compute.threads, expected);
+    int sharers = seats->is_bound ? 1 : comm->size;
+    int expected = compute.cores / sharers > 1 ? compute.cores / sharers : 1;
+    MUST(compute.cores == (seats->is_bound ? 1 : seats->cores), "rank %d: %d cores", comm->rank,
+         compute.cores);
+    MUST(compute.sharers == sharers && compute.threads == expected,
+         "rank %d of %d: found %d sharers, %d threads, expected %d, %d", comm->rank, comm->size,
+         compute.sharers, compute.threads, sharers, expected);
     return TERN_OK;
 }
 
@@ -119,7 +122,9 @@ static void test_share(void **state)
     unsetenv("TERN_BACKEND");
     expect_ok(tern_compute_choose(NULL, &alone));
     assert_string_equal(alone.backend, "auto");
-    struct seats seats = {.cores = alone.threads};
+    struct seats seats = {.cores = alone.cores};
+    assert_int_equal(alone.threads, alone.cores);
+    assert_int_equal(alone.sharers, 1);
     for (int ranks = 1; ranks <= 4; ranks++) {
         run_ranks(ranks, sit, &seats);
     }

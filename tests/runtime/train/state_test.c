@@ -346,6 +346,22 @@ static void test_any_ranks_load(void **test)
     }
 }
 
+/* A tensor that is read in several pieces. */
+static void test_large_tensor(void **test)
+{
+    (void)test;
+    static struct trip trip;
+    struct tern_model_config config = tiny_config(TERN_FAMILY_GPT2);
+    config.vocab_size = 110003; /* times 40: more than is read at once */
+    make_folder(trip.run);
+    expect_ok(tern_model_init(&trip.model, &config, TERN_F32));
+    trip.ranks_saving = 1;
+    run_ranks(1, save_main, &trip);
+    run_ranks(1, load_main, &trip);
+    tern_model_fini(&trip.model);
+    remove_folder(trip.run);
+}
+
 /* The first weights are the same bits for any number of ranks and of threads. */
 static tern_status init_main(struct tern_comm *comm, void *arg)
 {
@@ -421,6 +437,7 @@ static void test_wrong_checkpoint(void **test)
 int main(void)
 {
     const struct CMUnitTest tests[] = {CHECKED(test_ownership), CHECKED(test_any_ranks_load),
-                                       CHECKED(test_first_weights), CHECKED(test_wrong_checkpoint)};
+                                       CHECKED(test_large_tensor), CHECKED(test_first_weights),
+                                       CHECKED(test_wrong_checkpoint)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
