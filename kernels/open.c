@@ -1,12 +1,9 @@
 /* open.c - backends by name, and what this machine offers them. */
 #include "kernels/open.h"
 
+#include "kernels/cpu/cpu.h"
 #include "kernels/ref/ref.h"
 #include "runtime/base/text.h"
-
-#if TERN_HAS_CPU
-#    include "kernels/cpu/cpu.h"
-#endif
 
 #include <pthread.h>
 #include <stdio.h>
@@ -46,11 +43,7 @@ static const char *not_built(void)
 }
 
 static const struct backend g_backends[] = {
-#if TERN_HAS_CPU
     {"cpu", tern_cpu_open, tern_cpu_reason},
-#else
-    {"cpu", open_nothing, not_built},
-#endif
     {"ref", open_ref, ready},
     {"cuda", open_nothing, not_built},
 };
@@ -127,42 +120,34 @@ int tern_backend_list(struct tern_backend_info *out, int capacity)
     return BACKEND_COUNT;
 }
 
-#if TERN_HAS_CPU
 static bool is_cpu(const struct tern_device *device)
 {
     return strcmp(device->ops->device->name, "cpu") == 0;
 }
-#endif
 
 const char *tern_device_isa(const struct tern_device *device)
 {
-#if TERN_HAS_CPU
     if (is_cpu(device)) {
         return tern_cpu_level_name(((const struct tern_cpu_device *)device)->level);
     }
-#endif
     (void)device;
     return "generic";
 }
 
 int tern_device_threads(const struct tern_device *device)
 {
-#if TERN_HAS_CPU
     if (is_cpu(device)) {
         return ((const struct tern_cpu_device *)device)->threads;
     }
-#endif
     (void)device;
     return 1;
 }
 
 double tern_device_peak_flops(struct tern_device *device, enum tern_dtype compute)
 {
-#if TERN_HAS_CPU
     if (is_cpu(device)) {
         return tern_cpu_peak_flops(device, compute);
     }
-#endif
     (void)device;
     (void)compute;
     return 0;

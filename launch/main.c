@@ -18,30 +18,14 @@ struct command {
 
 /* clang-format off */
 static const struct command g_commands[] = {
-#if TERN_HAS_TRAIN
     {"train", tern_command_train, "train a model as CONFIG.yaml says; resumes by itself"},
-#endif
-#if TERN_HAS_GENERATE
     {"generate", tern_command_generate, "write text with a trained model"},
-#endif
-#if TERN_HAS_EVAL
     {"eval", tern_command_eval, "loss per token, perplexity, bits per byte of a model on a text"},
-#endif
-#if TERN_HAS_SCORE
     {"score", tern_command_score, "log-probability of each token of a prompt, as JSON lines"},
-#endif
-#if TERN_HAS_TOKENIZER
     {"tokenizer", tern_command_tokenizer, "train a tokenizer, encode, decode"},
-#endif
-#if TERN_HAS_DATA
     {"data", tern_command_data, "turn text into token shards, and look into them"},
-#endif
-#if TERN_HAS_CHECKPOINT
     {"checkpoint", tern_command_checkpoint, "list, verify, digest and prune checkpoints"},
-#endif
-#if TERN_HAS_DOCTOR
     {"doctor", tern_command_doctor, "what this machine is, what tern will use, what is wrong"},
-#endif
 };
 /* clang-format on */
 enum {

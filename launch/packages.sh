@@ -5,8 +5,7 @@ TERN_PACKAGES_BUILD=(
     gcc g++ libc6-dev cmake ninja-build pkg-config   # compiler and build (CMake's own checks want g++)
     libopenmpi-dev openmpi-bin                       # ranks: the MPI plugin and mpirun
     libhdf5-dev libzstd-dev libxxhash-dev            # checkpoints
-    libjansson-dev libyaml-dev libpcre2-dev          # JSON, configuration, tokenizer patterns
-    libdnnl-dev                                      # matrix products on CPUs
+    libjansson-dev libyaml-dev                       # JSON, configuration
 )
 TERN_PACKAGES_TEXT=(bible-kjv)                       # 31,102 lines of English, 4.4 MB
 TERN_PACKAGES_TEST=(libcmocka-dev python3-h5py python3-numpy)

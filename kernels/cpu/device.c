@@ -158,12 +158,10 @@ static tern_status cpu_prepare(struct tern_device *device,
     struct tern_cpu_device *cpu = tern_cpu_device_of(device);
     size_t shared = 0, scratch = 0;
     tern_cpu_gemm_needs(limits, cpu->threads, &shared, &scratch);
-#if TERN_CPU_OPS
     size_t ops_shared = 0, ops_scratch = 0;
     tern_cpu_ops_needs(limits, cpu->threads, &ops_shared, &ops_scratch);
     shared = max_bytes(shared, ops_shared);
     scratch = max_bytes(scratch, ops_scratch);
-#endif
     /* Slices of two threads never share a cache line, nor a page. */
     scratch = (max_bytes(scratch, cpu->scratch_bytes) + 4095) / 4096 * 4096;
     size_t all_bytes = cpu->scratch_bytes * (size_t)cpu->threads;
@@ -198,7 +196,6 @@ static const struct tern_ops g_cpu_ops = {
     .device = &g_device_table,
     .prepare = cpu_prepare,
     .gemm = tern_cpu_gemm,
-#if TERN_CPU_OPS
     .embed_fwd = tern_cpu_embed_fwd,
     .embed_bwd = tern_cpu_embed_bwd,
     .norm_fwd = tern_cpu_norm_fwd,
@@ -216,7 +213,6 @@ static const struct tern_ops g_cpu_ops = {
     .adamw = tern_cpu_adamw,
     .sumsq = tern_cpu_sumsq,
     .cast = tern_cpu_cast,
-#endif
 };
 
 void tern_cpu_parallel(struct tern_cpu_device *device, int64_t count, tern_cpu_task task, void *arg)

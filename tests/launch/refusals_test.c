@@ -402,27 +402,6 @@ enum {
 
 static char g_folder[] = "/tmp/tern-refusals-XXXXXX";
 
-/* Commands whose file is not part of this tree yet have no rows to answer. */
-static bool is_built(const char *command)
-{
-    static const struct {
-        const char *name;
-        int has;
-    } commands[] = {{"train", TERN_HAS_TRAIN},
-                    {"generate", TERN_HAS_GENERATE},
-                    {"eval", TERN_HAS_EVAL},
-                    {"score", TERN_HAS_SCORE},
-                    {"tokenizer", TERN_HAS_TOKENIZER},
-                    {"data", TERN_HAS_DATA},
-                    {"checkpoint", TERN_HAS_CHECKPOINT}};
-    for (size_t i = 0; command != NULL && i < sizeof commands / sizeof commands[0]; i++) {
-        if (strcmp(command, commands[i].name) == 0) {
-            return commands[i].has;
-        }
-    }
-    return true;
-}
-
 static void write_config(const struct row *row)
 {
     char path[128];
@@ -451,14 +430,9 @@ static void test_everything_bad_is_refused(void **state)
     static struct outcome outcome;
     char run_dir[128];
     int failures = 0;
-    int run = 0;
     snprintf(run_dir, sizeof run_dir, "%s/run", g_folder);
     for (int i = 0; i < ROW_COUNT; i++) {
         const struct row *row = &g_rows[i];
-        if (!is_built(row->args[0])) {
-            continue;
-        }
-        run++;
         write_config(row);
         run_program(TERN_BINARY, row->args, row->env, g_folder, &outcome);
         if (!is_refused(row, &outcome)) {
@@ -478,19 +452,14 @@ static void test_everything_bad_is_refused(void **state)
             fail_msg("row %d: a refused command made %s", i, run_dir);
         }
     }
-    print_message("%d of %d rows run, %d failed\n", run, ROW_COUNT, failures);
+    print_message("%d rows, %d failed\n", ROW_COUNT, failures);
     assert_int_equal(failures, 0);
-    assert_true(run >= 15);
-    assert_true(!TERN_HAS_TRAIN || run >= 90);
 }
 
 /* One run names them all, in the order of the file, and says how many. */
 static void test_all_at_once(void **state)
 {
     (void)state;
-    if (!TERN_HAS_TRAIN) {
-        skip();
-    }
     static struct outcome outcome;
     static const struct row row = {
         TRAIN,
