@@ -259,6 +259,17 @@ static tern_status cache_prefix(const char *path,
     return tern_path_join(prefix_out, cache_dir, name);
 }
 
+/* A run killed between publishing its index and closing leaves its scratch file behind. The writer cannot remove it
+ * earlier: its lock keeps others from preparing the same shards until the index is there. */
+static tern_status remove_scratch(const char *prefix)
+{
+    char scratch[TERN_PATH_BYTES];
+    if (snprintf(scratch, sizeof scratch, "%s.documents.tmp", prefix) >= (int)sizeof scratch) {
+        return TERN_OK; /* too long to have been made */
+    }
+    return tern_file_remove(scratch);
+}
+
 tern_status tern_tokens_cache(const char *path,
                               const struct tern_tokenizer *tokenizer,
                               const char *cache_dir,
@@ -276,7 +287,7 @@ tern_status tern_tokens_cache(const char *path,
         bool exists = false;
         TERN_RETURN_IF_ERR(index_exists(prefix_out, &exists));
         if (exists) {
-            return TERN_OK;
+            return remove_scratch(prefix_out);
         }
         const char *const paths[] = {path};
         struct tern_prepare prepare = {.paths = paths,

@@ -482,6 +482,13 @@ static void test_texts_are_tokenised_once(void **state)
     assert_int_equal(stat(path, &after), 0);
     assert_int_equal(before.st_ino, after.st_ino);
 
+    /* What a process killed right after publishing leaves behind goes at the next opening. */
+    assert_string_equal(path + strlen(path) - 4, ".bin");
+    strcpy(path + strlen(path) - 4, ".documents.tmp");
+    assert_ok(tern_file_append(path, "left", 4));
+    tern_tokens_close(open_tokens(&options));
+    assert_false(tern_file_exists(path));
+
     /* Another time of change: made again, but the same data. Another text: other data. */
     const struct timespec times[2] = {{1000000, 0}, {1000000, 0}};
     assert_int_equal(utimensat(AT_FDCWD, at("t.txt"), times, 0), 0);
