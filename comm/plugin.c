@@ -1,10 +1,10 @@
 /* plugin.c - finds and checks libtern_mpi.so. */
+#include "runtime/base/plugin.h"
+
 #include "comm/boot.h"
 #include "runtime/base/text.h"
 
 #include <dlfcn.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,21 +20,6 @@ size_t tern_mpi_piece_bytes(void)
         return PIECE_BYTES_MAX;
     }
     return (size_t)bytes;
-}
-
-/* TERN_MPI_PLUGIN, else beside the executable. */
-static void plugin_path(char path[PATH_MAX])
-{
-    const char *given = getenv("TERN_MPI_PLUGIN");
-    if (given != NULL && given[0] != '\0') {
-        snprintf(path, PATH_MAX, "%s", given);
-        return;
-    }
-    static const char name[] = "libtern_mpi.so";
-    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - sizeof name - 1);
-    path[length > 0 ? length : 0] = '\0';
-    char *slash = strrchr(path, '/');
-    strcpy(slash != NULL ? slash + 1 : path, name);
 }
 
 static tern_status fail_open(const struct tern_launcher *launcher,
@@ -58,8 +43,8 @@ static tern_status fail_open(const struct tern_launcher *launcher,
 tern_status tern_mpi_plugin_load(const struct tern_launcher *launcher,
                                  const struct tern_mpi_plugin **out)
 {
-    char path[PATH_MAX];
-    plugin_path(path);
+    char path[TERN_PLUGIN_PATH_BYTES];
+    tern_plugin_path("TERN_MPI_PLUGIN", "libtern_mpi.so", path);
     /* Global: Open MPI's own plugins take symbols from libmpi without linking it. */
     void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     if (handle == NULL) {

@@ -2,6 +2,7 @@
 #include "kernels/open.h"
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cuda_backend.h"
 #include "kernels/ref/ref.h"
 #include "runtime/base/text.h"
 
@@ -15,14 +16,24 @@
 /* One row a backend, the one that "auto" prefers first. */
 struct backend {
     const char *name;
-    tern_status (*open)(int threads, struct tern_device **out);
+    tern_status (*open)(const struct tern_device_seat *seat, struct tern_device **out);
     const char *(*reason)(void);
 };
 
-static tern_status open_ref(int threads, struct tern_device **out)
+static tern_status open_ref(const struct tern_device_seat *seat, struct tern_device **out)
 {
-    (void)threads; /* plain loops: always one */
+    (void)seat; /* plain loops: always one thread */
     return tern_ref_open(out);
+}
+
+static tern_status open_cpu(const struct tern_device_seat *seat, struct tern_device **out)
+{
+    return tern_cpu_open(seat->threads, out);
+}
+
+static tern_status open_cuda(const struct tern_device_seat *seat, struct tern_device **out)
+{
+    return tern_cuda_open(seat->local_rank, seat->local_size, out);
 }
 
 static const char *ready(void)
@@ -30,22 +41,10 @@ static const char *ready(void)
     return "";
 }
 
-static tern_status open_nothing(int threads, struct tern_device **out)
-{
-    (void)threads;
-    (void)out;
-    return TERN_ERR_UNSUPPORTED;
-}
-
-static const char *not_built(void)
-{
-    return "this build does not contain it";
-}
-
 static const struct backend g_backends[] = {
-    {"cpu", tern_cpu_open, tern_cpu_reason},
+    {"cuda", open_cuda, tern_cuda_reason},
+    {"cpu", open_cpu, tern_cpu_reason},
     {"ref", open_ref, ready},
-    {"cuda", open_nothing, not_built},
 };
 
 enum {
@@ -81,6 +80,15 @@ static const struct backend *find(const char *name)
 
 tern_status tern_device_open(const char *name, int threads, struct tern_device **out)
 {
+    return tern_device_open_at(
+        name, &(struct tern_device_seat){.threads = threads, .local_size = 1}, out);
+}
+
+tern_status tern_device_open_at(const char *name,
+                                const struct tern_device_seat *seat,
+                                struct tern_device **out)
+{
+    int threads = seat->threads;
     if (name == NULL || out == NULL) {
         return tern_fail(TERN_ERR_ARGUMENT, "device_open: %s is NULL",
                          name == NULL ? "the name" : "out");
@@ -101,7 +109,7 @@ tern_status tern_device_open(const char *name, int threads, struct tern_device *
     if (reason[0] != '\0') {
         return tern_fail(TERN_ERR_UNSUPPORTED, "backend %s cannot run here: %s", name, reason);
     }
-    return backend->open(threads, out);
+    return backend->open(seat, out);
 }
 
 void tern_device_close(struct tern_device *device)

@@ -12,7 +12,17 @@ struct tern_backend_info {
 
 /* Opens the backend named by `name` ("auto", "ref", "cpu", "cuda") with `threads` compute threads (0: one a core of
  * this process's affinity mask). The CPU backend honours TERN_CPU_ISA. *out is owned: close with tern_device_close. */
-TERN_MUST_CHECK tern_status tern_device_open(const char *name, int threads, struct tern_device **out);
+TERN_MUST_CHECK tern_status tern_device_open(const char *name,
+                                             int threads,
+                                             struct tern_device **out);
+/* Where the caller sits among the ranks of its host: on a GPU backend that decides which GPU is its own. */
+struct tern_device_seat {
+    int threads;
+    int local_rank, local_size;
+};
+TERN_MUST_CHECK tern_status tern_device_open_at(const char *name,
+                                                const struct tern_device_seat *seat,
+                                                struct tern_device **out);
 void tern_device_close(struct tern_device *device);
 /* Writes up to `capacity` rows; returns how many backends there are. */
 int tern_backend_list(struct tern_backend_info *out, int capacity);

@@ -5,9 +5,6 @@
 #include "launch/version_info.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 enum {
     BACKENDS_MAX = 16
@@ -30,21 +27,7 @@ const char *tern_version_build(void)
 
 bool tern_version_mpi_plugin(char path_out[TERN_PLUGIN_PATH_BYTES])
 {
-    static const char plugin[] = "libtern_mpi.so";
-    const char *chosen = getenv("TERN_MPI_PLUGIN");
-    if (chosen != NULL && chosen[0] != '\0') {
-        snprintf(path_out, TERN_PLUGIN_PATH_BYTES, "%s", chosen);
-        return access(path_out, R_OK) == 0;
-    }
-    ssize_t length = readlink("/proc/self/exe", path_out, TERN_PLUGIN_PATH_BYTES - sizeof plugin);
-    if (length <= 0) {
-        snprintf(path_out, TERN_PLUGIN_PATH_BYTES, "%s", plugin);
-        return false;
-    }
-    path_out[length] = '\0';
-    char *slash = strrchr(path_out, '/');
-    memcpy(slash + 1, plugin, sizeof plugin);
-    return access(path_out, R_OK) == 0;
+    return tern_plugin_path("TERN_MPI_PLUGIN", "libtern_mpi.so", path_out);
 }
 
 tern_status tern_version_print(struct tern_text *out)

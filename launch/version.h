@@ -2,11 +2,8 @@
 #ifndef TERN_LAUNCH_VERSION_H
 #define TERN_LAUNCH_VERSION_H
 
+#include "runtime/base/plugin.h"
 #include "runtime/base/text.h"
-
-enum {
-    TERN_PLUGIN_PATH_BYTES = 4096
-};
 
 const char *tern_version_number(void);
 const char *tern_version_commit(void); /* 12 digits, "-dirty" behind if files differed; "unknown" */

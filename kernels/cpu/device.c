@@ -2,6 +2,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/threads.h"
+#include "kernels/host.h"
 #include "runtime/base/mem.h"
 
 #include <string.h>
@@ -11,48 +12,11 @@ static size_t max_bytes(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-static tern_status cpu_alloc(struct tern_device *device,
-                             const char *tag,
-                             size_t bytes,
-                             struct tern_dptr *out)
+static tern_status cpu_queue(struct tern_device *device, const char *name, struct tern_device **out)
 {
     (void)device;
-    void *block = tern_alloc_zero(tag, 1, bytes);
-    if (block == NULL) {
-        return tern_fail(TERN_ERR_MEMORY, "cpu: no memory for %s (%zu bytes)", tag, bytes);
-    }
-    out->addr = (uint64_t)(uintptr_t)block;
-    return TERN_OK;
-}
-
-static void cpu_free(struct tern_device *device, struct tern_dptr p)
-{
-    (void)device;
-    tern_free(tern_cpu_ptr(p));
-}
-
-static tern_status cpu_upload(struct tern_device *device,
-                              struct tern_dptr dst,
-                              const void *src,
-                              size_t bytes)
-{
-    (void)device;
-    if (bytes > 0) {
-        memcpy(tern_cpu_ptr(dst), src, bytes);
-    }
-    return TERN_OK;
-}
-
-static tern_status cpu_download(struct tern_device *device,
-                                void *dst,
-                                struct tern_dptr src,
-                                size_t bytes)
-{
-    (void)device;
-    if (bytes > 0) {
-        memcpy(dst, tern_cpu_ptr(src), bytes);
-    }
-    return TERN_OK;
+    (void)name;
+    return tern_cpu_open(1, out); /* the caller's own thread: it works beside the compute threads */
 }
 
 /* Copies and fills go through the pool in pieces: one core alone does not reach the memory's
@@ -109,18 +73,6 @@ static tern_status cpu_zero(struct tern_device *device, struct tern_dptr dst, si
 {
     run_copy(device, (struct copy_job){.dst = tern_cpu_ptr(dst), .bytes = bytes});
     return TERN_OK;
-}
-
-static tern_status cpu_sync(struct tern_device *device)
-{
-    (void)device;
-    return TERN_OK;
-}
-
-static void *cpu_host_view(struct tern_device *device, struct tern_dptr p)
-{
-    (void)device;
-    return tern_cpu_ptr(p);
 }
 
 static void cpu_close(struct tern_device *device)
@@ -182,14 +134,22 @@ static tern_status cpu_prepare(struct tern_device *device,
 static const struct tern_device_table g_device_table = {
     .name = "cpu",
     .close = cpu_close,
-    .alloc = cpu_alloc,
-    .free = cpu_free,
-    .upload = cpu_upload,
-    .download = cpu_download,
+    .queue = cpu_queue,
+    .alloc = tern_host_alloc,
+    .free = tern_host_free,
+    .after = tern_host_after,
+    .memory = tern_host_memory,
+    .pin = tern_host_pin,
+    .unpin = tern_host_unpin,
+    .upload = tern_host_upload,
+    .download = tern_host_download,
+    .upload_begin = tern_host_upload,
+    .download_begin = tern_host_download,
+    .sync = tern_host_sync,
+    .host_view = tern_host_view,
+    .native = tern_host_native,
     .copy = cpu_copy,
     .zero = cpu_zero,
-    .sync = cpu_sync,
-    .host_view = cpu_host_view,
 };
 
 static const struct tern_ops g_cpu_ops = {

@@ -1,5 +1,6 @@
 /* device.c - the reference backend's device: host memory, nothing asynchronous, the table of its
  * ops. */
+#include "kernels/host.h"
 #include "kernels/ref/ref.h"
 #include "runtime/base/mem.h"
 
@@ -10,44 +11,11 @@ static void ref_close(struct tern_device *device)
     tern_free(device);
 }
 
-static tern_status ref_alloc(struct tern_device *device,
-                             const char *tag,
-                             size_t bytes,
-                             struct tern_dptr *out)
+static tern_status ref_queue(struct tern_device *device, const char *name, struct tern_device **out)
 {
     (void)device;
-    void *block = tern_alloc_zero(tag, 1, bytes);
-    if (block == NULL) {
-        return tern_fail(TERN_ERR_MEMORY, "no memory for %zu bytes of %s", bytes, tag);
-    }
-    out->addr = (uint64_t)(uintptr_t)block;
-    return TERN_OK;
-}
-
-static void ref_free(struct tern_device *device, struct tern_dptr p)
-{
-    (void)device;
-    tern_free(tern_ref_ptr(p));
-}
-
-static tern_status ref_upload(struct tern_device *device,
-                              struct tern_dptr dst,
-                              const void *src,
-                              size_t bytes)
-{
-    (void)device;
-    memcpy(tern_ref_ptr(dst), src, bytes);
-    return TERN_OK;
-}
-
-static tern_status ref_download(struct tern_device *device,
-                                void *dst,
-                                struct tern_dptr src,
-                                size_t bytes)
-{
-    (void)device;
-    memcpy(dst, tern_ref_ptr(src), bytes);
-    return TERN_OK;
+    (void)name;
+    return tern_ref_open(out);
 }
 
 static tern_status ref_copy(struct tern_device *device,
@@ -67,18 +35,6 @@ static tern_status ref_zero(struct tern_device *device, struct tern_dptr dst, si
     return TERN_OK;
 }
 
-static tern_status ref_sync(struct tern_device *device)
-{
-    (void)device;
-    return TERN_OK;
-}
-
-static void *ref_host_view(struct tern_device *device, struct tern_dptr p)
-{
-    (void)device;
-    return tern_ref_ptr(p);
-}
-
 /* Everything is computed in registers and on the stack. */
 static tern_status ref_prepare(struct tern_device *device,
                                const struct tern_op_limits *limits,
@@ -93,14 +49,22 @@ static tern_status ref_prepare(struct tern_device *device,
 static const struct tern_device_table g_ref_device = {
     .name = "ref",
     .close = ref_close,
-    .alloc = ref_alloc,
-    .free = ref_free,
-    .upload = ref_upload,
-    .download = ref_download,
+    .queue = ref_queue,
+    .alloc = tern_host_alloc,
+    .free = tern_host_free,
+    .after = tern_host_after,
+    .memory = tern_host_memory,
+    .pin = tern_host_pin,
+    .unpin = tern_host_unpin,
+    .upload = tern_host_upload,
+    .download = tern_host_download,
+    .upload_begin = tern_host_upload,
+    .download_begin = tern_host_download,
+    .sync = tern_host_sync,
+    .host_view = tern_host_view,
+    .native = tern_host_native,
     .copy = ref_copy,
     .zero = ref_zero,
-    .sync = ref_sync,
-    .host_view = ref_host_view,
 };
 
 static const struct tern_ops g_ref_ops = {

@@ -1,0 +1,7 @@
+# What libtern_cuda.so is made of; tests/cusim builds the same list against the simulated CUDA.
+set(here ${CMAKE_CURRENT_LIST_DIR})
+set(TERN_CUDA_C
+  ${here}/plugin.c ${here}/host.c ${here}/err.c ${here}/device.c ${here}/stubs.c
+  ${here}/../../runtime/base/dtype.c
+  ${here}/../../comm/nccl/plugin.c)
+set(TERN_CUDA_CU)

@@ -1,0 +1,62 @@
+/* stubs.c - ops that are not written yet: weak, so that the real one replaces it. */
+#include "kernels/cuda/cuda.h"
+
+#define STUB(op) \
+    __attribute__((weak)) \
+    tern_status tern_cuda_##op(struct tern_device *device, const struct tern_##op##_args *args) \
+    { \
+        (void)device; \
+        (void)args; \
+        return tern_fail(TERN_ERR_UNSUPPORTED, "cuda: " #op " is not written yet"); \
+    }
+#define tern_attention_fwd_args tern_attention_args
+#define tern_attention_bwd_args tern_attention_args
+#define tern_act_fwd_args       tern_act_args
+#define tern_act_bwd_args       tern_act_args
+#define tern_glu_fwd_args       tern_glu_args
+#define tern_glu_bwd_args       tern_glu_args
+STUB(embed_fwd)
+STUB(embed_bwd)
+STUB(norm_fwd)
+STUB(norm_bwd)
+STUB(gemm)
+STUB(bias_bwd)
+STUB(attention_fwd)
+STUB(attention_bwd)
+STUB(rope)
+STUB(act_fwd)
+STUB(act_bwd)
+STUB(glu_fwd)
+STUB(glu_bwd)
+STUB(add)
+STUB(cross_entropy)
+STUB(adamw)
+STUB(sumsq)
+STUB(cast)
+
+#define NOTHING(family) \
+    __attribute__((weak)) size_t tern_cuda_##family##_workspace( \
+        const struct tern_cuda_device *device, const struct tern_op_limits *limits) \
+    { \
+        (void)device; \
+        (void)limits; \
+        return 0; \
+    }
+NOTHING(norm)
+NOTHING(embed)
+NOTHING(reduce)
+NOTHING(attention)
+NOTHING(blas)
+
+__attribute__((weak)) tern_status tern_cuda_blas_open(struct tern_cuda_device *device,
+                                                      struct tern_cuda_blas **out)
+{
+    (void)device;
+    *out = NULL;
+    return TERN_OK;
+}
+
+__attribute__((weak)) void tern_cuda_blas_close(struct tern_cuda_blas *blas)
+{
+    (void)blas;
+}

@@ -1,0 +1,29 @@
+/* host.h - the part of a device table that is the same on every backend whose device memory is host memory. */
+#ifndef TERN_KERNELS_HOST_H
+#define TERN_KERNELS_HOST_H
+
+#include "runtime/base/device.h"
+
+tern_status tern_host_after(struct tern_device *device, struct tern_device *earlier);
+/* TERN_ERR_UNSUPPORTED: the plan asks the operating system (runtime/plan/bill.h). */
+tern_status tern_host_memory(struct tern_device *device, int64_t *free_out, int64_t *total_out);
+void *tern_host_pin(struct tern_device *device, const char *tag, size_t bytes);
+void tern_host_unpin(struct tern_device *device, void *block);
+tern_status tern_host_alloc(struct tern_device *device,
+                            const char *tag,
+                            size_t bytes,
+                            struct tern_dptr *out);
+void tern_host_free(struct tern_device *device, struct tern_dptr p);
+tern_status tern_host_upload(struct tern_device *device,
+                             struct tern_dptr dst,
+                             const void *src,
+                             size_t bytes);
+tern_status tern_host_download(struct tern_device *device,
+                               void *dst,
+                               struct tern_dptr src,
+                               size_t bytes);
+tern_status tern_host_sync(struct tern_device *device);
+void *tern_host_view(struct tern_device *device, struct tern_dptr p);
+void *tern_host_native(struct tern_device *device);
+
+#endif
