@@ -77,6 +77,13 @@ struct tern_comm {
 /* Finds the launcher in the environment: mpirun or srun (loads libtern_mpi.so from the folder of the binary, or
  * TERN_MPI_PLUGIN), else one rank. Refuses in words: launcher says N ranks but MPI sees one, no plugin, no library. */
 TERN_MUST_CHECK tern_status tern_comm_open(struct tern_comm **out);
+/* Between the GPUs of the same ranks (comm/nccl, in the CUDA plugin): what is submitted starts after what `compute` has
+ * enqueued, runs on `queue`, and a wait holds back what `compute` enqueues from then on, not the caller. host outlives it.
+ * Collective. */
+TERN_MUST_CHECK tern_status tern_comm_open_device(struct tern_comm *host,
+                                                  struct tern_device *compute,
+                                                  struct tern_device *queue,
+                                                  struct tern_comm **out);
 /* The good end: every rank calls it, after the communicators split from this one were closed. It waits for what was
  * submitted and for the other ranks (within the time limit). A rank that gives up alone calls tern_comm_abort. NULL is
  * fine. */

@@ -133,12 +133,25 @@ static bool is_cpu(const struct tern_device *device)
     return strcmp(device->ops->device->name, "cpu") == 0;
 }
 
+/* The GPU that a device is on; false when it is on none. */
+static bool gpu_of(const struct tern_device *device, struct tern_cuda_gpu *out)
+{
+    const struct tern_cuda_kernels *kernels = tern_cuda_kernels();
+    return kernels != NULL && strcmp(device->ops->device->name, "cuda") == 0 &&
+           kernels->gpu(kernels->ordinal(device), out) == TERN_OK;
+}
+
 const char *tern_device_isa(const struct tern_device *device)
 {
     if (is_cpu(device)) {
         return tern_cpu_level_name(((const struct tern_cpu_device *)device)->level);
     }
-    (void)device;
+    struct tern_cuda_gpu gpu;
+    if (gpu_of(device, &gpu)) {
+        return gpu.capability >= 100  ? "sm_100"
+               : gpu.capability >= 90 ? "sm_90"
+                                      : "sm_80"; /* what the kernels were compiled for */
+    }
     return "generic";
 }
 
@@ -156,8 +169,10 @@ double tern_device_peak_flops(struct tern_device *device, enum tern_dtype comput
     if (is_cpu(device)) {
         return tern_cpu_peak_flops(device, compute);
     }
-    (void)device;
-    (void)compute;
+    struct tern_cuda_gpu gpu;
+    if (gpu_of(device, &gpu)) {
+        return compute == TERN_BF16 ? gpu.peak_bf16_flops : gpu.peak_f32_flops;
+    }
     return 0;
 }
 

@@ -30,7 +30,8 @@ int tern_backend_list(struct tern_backend_info *out, int capacity);
 const char *tern_cpu_features(void);
 const char *tern_device_isa(const struct tern_device *device);
 int tern_device_threads(const struct tern_device *device);
-/* Arithmetic peak of the device for products computed in `compute`, flop/s, measured now in some 30 ms; 0: not known. */
+/* Arithmetic peak of the device for products computed in `compute`, flop/s: of a CPU measured now in some 30 ms, of a GPU
+ * what its data sheet says; 0: not known. */
 double tern_device_peak_flops(struct tern_device *device, enum tern_dtype compute);
 
 #endif

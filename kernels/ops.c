@@ -67,7 +67,7 @@ void tern_op_profile_read(struct tern_op_profile out[TERN_OP_COUNT])
     }
 }
 
-static bool is_profiling(void)
+bool tern_op_profile_is_on(void)
 {
     return __builtin_expect(atomic_load_explicit(&g_is_profiling, memory_order_relaxed), false);
 }
@@ -113,7 +113,7 @@ static struct tern_cost sumsq_cost(struct tern_device *device, const struct tern
     if (device->ops->field == NULL) { \
         return missing(device, op); \
     } \
-    if (!is_profiling()) { \
+    if (!tern_op_profile_is_on()) { \
         return device->ops->field(device, args); \
     } \
     int64_t begin_ns = tern_clock_ns(); \

@@ -39,7 +39,10 @@ struct tern_embed_bwd_args {
     enum tern_dtype dtype;
 };
 
-enum tern_norm_kind { TERN_NORM_LAYER, TERN_NORM_RMS };
+enum tern_norm_kind {
+    TERN_NORM_LAYER,
+    TERN_NORM_RMS
+};
 
 /* sum = x + residual (written to sum, which may be x; residual null: sum is not written and x is normalised);
  * layer: out = (sum - mean) * rstd * gamma + beta; rms: out = sum * rstd * gamma,
@@ -50,7 +53,8 @@ struct tern_norm_fwd_args {
     struct tern_dptr gamma;            /* dtype (C) */
     struct tern_dptr beta;             /* dtype (C) or null */
     struct tern_dptr out;              /* dtype (N, C) */
-    struct tern_dptr mean, rstd;       /* f32 (N); mean null for rms; both may be null when no backward follows */
+    struct tern_dptr mean,
+        rstd; /* f32 (N); mean null for rms; both may be null when no backward follows */
     int64_t n, c;
     float eps;
     enum tern_norm_kind kind;
@@ -103,18 +107,20 @@ struct tern_bias_bwd_args {
     enum tern_dtype dtype;
 };
 
-enum { TERN_HEAD_WIDTH_MAX = 512 };
+enum {
+    TERN_HEAD_WIDTH_MAX = 512
+};
 
 /* Causal attention, grouped queries: query head h reads key/value head h / (H/K). Query t of Tq has position
  * Tkv - Tq + t and sees keys [max(0, position - window + 1), position]; window 0: all before. Memory is linear in T:
  * only lse is kept. Heads lie side by side in a row; a tensor has a row stride (between tokens) and a batch stride.
  * dk, dv, dq are overwritten and have the strides of k, v, q. */
 struct tern_attention_args {
-    struct tern_dptr q;       /* dtype (B, Tq, H, D) */
-    struct tern_dptr k, v;    /* dtype (B, Tkv, K, D) */
-    struct tern_dptr out;     /* dtype (B, Tq, H, D), row stride out_row */
-    struct tern_dptr lse;     /* f32 (B, H, Tq): log of the sum of exponentials; may be null forward */
-    struct tern_dptr dout;    /* backward only; strides of out */
+    struct tern_dptr q;    /* dtype (B, Tq, H, D) */
+    struct tern_dptr k, v; /* dtype (B, Tkv, K, D) */
+    struct tern_dptr out;  /* dtype (B, Tq, H, D), row stride out_row */
+    struct tern_dptr lse;  /* f32 (B, H, Tq): log of the sum of exponentials; may be null forward */
+    struct tern_dptr dout; /* backward only; strides of out */
     struct tern_dptr dq, dk, dv;
     int64_t b, tq, tkv, h, kv_heads, d;
     int64_t q_row, q_batch, kv_row, kv_batch, out_row, out_batch;
@@ -135,7 +141,10 @@ struct tern_rope_args {
     enum tern_dtype dtype;
 };
 
-enum tern_act { TERN_ACT_GELU_TANH, TERN_ACT_SILU };
+enum tern_act {
+    TERN_ACT_GELU_TANH,
+    TERN_ACT_SILU
+};
 
 /* y = act(x); backward: dx = dy * act'(x), dx may be dy. n elements. */
 struct tern_act_args {
@@ -244,25 +253,35 @@ struct tern_device {
 };
 
 /* Checked wrappers, one an op: verify pointers, ranges and combinations, then call the backend. */
-TERN_MUST_CHECK tern_status tern_op_embed_fwd(struct tern_device *, const struct tern_embed_fwd_args *);
-TERN_MUST_CHECK tern_status tern_op_embed_bwd(struct tern_device *, const struct tern_embed_bwd_args *);
-TERN_MUST_CHECK tern_status tern_op_norm_fwd(struct tern_device *, const struct tern_norm_fwd_args *);
-TERN_MUST_CHECK tern_status tern_op_norm_bwd(struct tern_device *, const struct tern_norm_bwd_args *);
+TERN_MUST_CHECK tern_status tern_op_embed_fwd(struct tern_device *,
+                                              const struct tern_embed_fwd_args *);
+TERN_MUST_CHECK tern_status tern_op_embed_bwd(struct tern_device *,
+                                              const struct tern_embed_bwd_args *);
+TERN_MUST_CHECK tern_status tern_op_norm_fwd(struct tern_device *,
+                                             const struct tern_norm_fwd_args *);
+TERN_MUST_CHECK tern_status tern_op_norm_bwd(struct tern_device *,
+                                             const struct tern_norm_bwd_args *);
 TERN_MUST_CHECK tern_status tern_op_gemm(struct tern_device *, const struct tern_gemm_args *);
-TERN_MUST_CHECK tern_status tern_op_bias_bwd(struct tern_device *, const struct tern_bias_bwd_args *);
-TERN_MUST_CHECK tern_status tern_op_attention_fwd(struct tern_device *, const struct tern_attention_args *);
-TERN_MUST_CHECK tern_status tern_op_attention_bwd(struct tern_device *, const struct tern_attention_args *);
+TERN_MUST_CHECK tern_status tern_op_bias_bwd(struct tern_device *,
+                                             const struct tern_bias_bwd_args *);
+TERN_MUST_CHECK tern_status tern_op_attention_fwd(struct tern_device *,
+                                                  const struct tern_attention_args *);
+TERN_MUST_CHECK tern_status tern_op_attention_bwd(struct tern_device *,
+                                                  const struct tern_attention_args *);
 TERN_MUST_CHECK tern_status tern_op_rope(struct tern_device *, const struct tern_rope_args *);
 TERN_MUST_CHECK tern_status tern_op_act_fwd(struct tern_device *, const struct tern_act_args *);
 TERN_MUST_CHECK tern_status tern_op_act_bwd(struct tern_device *, const struct tern_act_args *);
 TERN_MUST_CHECK tern_status tern_op_glu_fwd(struct tern_device *, const struct tern_glu_args *);
 TERN_MUST_CHECK tern_status tern_op_glu_bwd(struct tern_device *, const struct tern_glu_args *);
 TERN_MUST_CHECK tern_status tern_op_add(struct tern_device *, const struct tern_add_args *);
-TERN_MUST_CHECK tern_status tern_op_cross_entropy(struct tern_device *, const struct tern_cross_entropy_args *);
+TERN_MUST_CHECK tern_status tern_op_cross_entropy(struct tern_device *,
+                                                  const struct tern_cross_entropy_args *);
 TERN_MUST_CHECK tern_status tern_op_adamw(struct tern_device *, const struct tern_adamw_args *);
 TERN_MUST_CHECK tern_status tern_op_sumsq(struct tern_device *, const struct tern_sumsq_args *);
 TERN_MUST_CHECK tern_status tern_op_cast(struct tern_device *, const struct tern_cast_args *);
-TERN_MUST_CHECK tern_status tern_device_prepare(struct tern_device *, const struct tern_op_limits *, size_t *bytes_out);
+TERN_MUST_CHECK tern_status tern_device_prepare(struct tern_device *,
+                                                const struct tern_op_limits *,
+                                                size_t *bytes_out);
 
 /* One entry an op, in the order of struct tern_ops. */
 enum tern_op {
@@ -297,6 +316,7 @@ struct tern_op_profile {
 };
 /* Switching on starts from zero; switching off keeps what was counted. */
 void tern_op_profile_enable(bool on);
+bool tern_op_profile_is_on(void);
 void tern_op_profile_read(struct tern_op_profile out[TERN_OP_COUNT]);
 
 #endif

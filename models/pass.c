@@ -422,10 +422,24 @@ static tern_status forward_layer(struct tern_pass *pass,
                            pass->branch, NULL);
 }
 
-static tern_status forward(struct tern_pass *pass, struct tern_dptr weights, struct tern_dptr ids)
+static tern_status need(const struct tern_pass_hooks *hooks, int bucket)
+{
+    return hooks != NULL && hooks->need != NULL ? hooks->need(hooks->context, bucket) : TERN_OK;
+}
+
+static tern_status ready(const struct tern_pass_hooks *hooks, int bucket)
+{
+    return hooks != NULL && hooks->ready != NULL ? hooks->ready(hooks->context, bucket) : TERN_OK;
+}
+
+static tern_status forward(struct tern_pass *pass,
+                           struct tern_dptr weights,
+                           struct tern_dptr ids,
+                           const struct tern_pass_hooks *hooks)
 {
     const struct tern_model *model = pass->model;
     struct stream stream = {.x = pass->layers[0].x1};
+    TERN_RETURN_IF_ERR(need(hooks, model->first_bucket));
     TERN_RETURN_IF_ERR(tern_op_embed_fwd(
         pass->device, &(struct tern_embed_fwd_args){
                           .ids = ids,
@@ -439,8 +453,10 @@ static tern_status forward(struct tern_pass *pass, struct tern_dptr weights, str
                           .dtype = model->dtype,
                       }));
     for (int layer = 0; layer < model->config.layers; layer++) {
+        TERN_RETURN_IF_ERR(need(hooks, model->layers[layer].bucket));
         TERN_RETURN_IF_ERR(forward_layer(pass, weights, layer, &stream));
     }
+    TERN_RETURN_IF_ERR(need(hooks, model->last_bucket));
     return norm_fwd(pass, weights, model->final_norm_weight, model->final_norm_bias, stream.x,
                     stream.branch, pass->x_final, pass->norm_final, pass->mean_final,
                     pass->rstd_final);
@@ -498,7 +514,7 @@ tern_status tern_pass_eval(struct tern_pass *pass,
                            struct tern_dptr targets,
                            struct tern_dptr nll)
 {
-    TERN_RETURN_IF_ERR(forward(pass, weights, ids));
+    TERN_RETURN_IF_ERR(forward(pass, weights, ids, NULL));
     for (int64_t first = 0; first < pass->n; first += pass->chunk_rows) {
         int64_t rows = pass->n - first < pass->chunk_rows ? pass->n - first : pass->chunk_rows;
         TERN_RETURN_IF_ERR(head_logits(pass, weights, first, rows));
@@ -745,11 +761,6 @@ static tern_status embed_backward(struct tern_pass *pass,
                              });
 }
 
-static tern_status announce(tern_bucket_ready ready, void *context, int bucket)
-{
-    return ready != NULL ? ready(context, bucket) : TERN_OK;
-}
-
 tern_status tern_pass_train(struct tern_pass *pass,
                             struct tern_dptr weights,
                             struct tern_dptr grads,
@@ -757,13 +768,12 @@ tern_status tern_pass_train(struct tern_pass *pass,
                             struct tern_dptr targets,
                             struct tern_dptr nll,
                             bool accumulate,
-                            tern_bucket_ready ready,
-                            void *ready_context)
+                            const struct tern_pass_hooks *hooks)
 {
     TERN_CHECK(pass->options.backward);
     const struct tern_model *model = pass->model;
     struct tern_dptr none = {0};
-    TERN_RETURN_IF_ERR(forward(pass, weights, ids));
+    TERN_RETURN_IF_ERR(forward(pass, weights, ids, hooks));
     if (!accumulate) {
         TERN_RETURN_IF_ERR(zero_embeddings(pass, grads));
     }
@@ -771,13 +781,13 @@ tern_status tern_pass_train(struct tern_pass *pass,
     TERN_RETURN_IF_ERR(norm_bwd(pass, weights, grads, model->final_norm_weight,
                                 model->final_norm_bias, pass->x_final, pass->mean_final,
                                 pass->rstd_final, none, accumulate));
-    TERN_RETURN_IF_ERR(announce(ready, ready_context, model->last_bucket));
+    TERN_RETURN_IF_ERR(ready(hooks, model->last_bucket));
     for (int layer = (int)model->config.layers - 1; layer >= 0; layer--) {
         TERN_RETURN_IF_ERR(recompute_layer(pass, weights, layer));
         TERN_RETURN_IF_ERR(mlp_backward(pass, weights, grads, layer, accumulate));
         TERN_RETURN_IF_ERR(attention_backward(pass, weights, grads, layer, accumulate));
-        TERN_RETURN_IF_ERR(announce(ready, ready_context, model->layers[layer].bucket));
+        TERN_RETURN_IF_ERR(ready(hooks, model->layers[layer].bucket));
     }
     TERN_RETURN_IF_ERR(embed_backward(pass, grads, ids));
-    return announce(ready, ready_context, model->first_bucket);
+    return ready(hooks, model->first_bucket);
 }

@@ -54,8 +54,14 @@ struct tern_pass_options {
     bool backward; /* false: evaluation only, no activations are kept */
 };
 
-/* Called when all gradients of a bucket are complete: buckets come last to first. */
-typedef tern_status (*tern_bucket_ready)(void *context, int bucket);
+/* What a pass tells its caller on the way; either may be NULL. */
+struct tern_pass_hooks {
+    /* Before the weights of a bucket are first read: buckets come first to last. */
+    tern_status (*need)(void *context, int bucket);
+    /* When all gradients of a bucket are complete: buckets come last to first. */
+    tern_status (*ready)(void *context, int bucket);
+    void *context;
+};
 
 struct tern_pass; /* the activations of one micro-batch */
 
@@ -76,7 +82,7 @@ TERN_MUST_CHECK tern_status tern_pass_eval(struct tern_pass *pass,
                                            struct tern_dptr targets,
                                            struct tern_dptr nll);
 /* As eval, and gradients of the *sum* of nll over target tokens into grads (flat, f32):
- * overwritten, or added to when accumulate. ready may be NULL. */
+ * overwritten, or added to when accumulate. hooks may be NULL. */
 TERN_MUST_CHECK tern_status tern_pass_train(struct tern_pass *pass,
                                             struct tern_dptr weights,
                                             struct tern_dptr grads,
@@ -84,8 +90,7 @@ TERN_MUST_CHECK tern_status tern_pass_train(struct tern_pass *pass,
                                             struct tern_dptr targets,
                                             struct tern_dptr nll,
                                             bool accumulate,
-                                            tern_bucket_ready ready,
-                                            void *ready_context);
+                                            const struct tern_pass_hooks *hooks);
 /* Logits f32 (N, V) of the last forward, host memory: for tests and scoring. Recomputed from the
  * final norm. */
 TERN_MUST_CHECK tern_status tern_pass_logits(struct tern_pass *pass,

@@ -31,11 +31,16 @@ int64_t tern_bill_total(const struct tern_bill *bill)
     return total;
 }
 
+static const char *where(const struct tern_bill *bill)
+{
+    return bill->where != NULL ? bill->where : "memory";
+}
+
 void tern_bill_print(const struct tern_bill *bill, int local_ranks, int64_t available_bytes)
 {
     char size[TERN_TEXT_BYTES_BYTES];
     char available[TERN_TEXT_BYTES_BYTES];
-    tern_log_line("memory of one rank, planned before the first step:");
+    tern_log_line("%s of one rank, planned before the first step:", where(bill));
     for (int i = 0; i < bill->count; i++) {
         if (bill->items[i].bytes > 0) {
             tern_log_line("  %-28s %10s", bill->items[i].what,
@@ -152,11 +157,12 @@ tern_status tern_bill_check(const struct tern_bill *bill, int local_ranks, int64
     }
     char need[TERN_TEXT_BYTES_BYTES];
     char have[TERN_TEXT_BYTES_BYTES];
-    return tern_fail(TERN_ERR_CONFIG,
-                     "the run needs %s on this machine (%d rank%s), %s are available; smaller: "
-                     "train.recompute: block, a "
-                     "smaller train.micro_batch or train.sequence_length, train.precision: bf16, "
-                     "fewer ranks here",
-                     tern_text_bytes(needed, need), local_ranks, local_ranks == 1 ? "" : "s",
-                     tern_text_bytes(available_bytes, have));
+    return tern_fail(
+        TERN_ERR_CONFIG,
+        "the run needs %s of %s on this machine (%d rank%s), %s are available; smaller: "
+        "train.recompute: block, a "
+        "smaller train.micro_batch or train.sequence_length, train.precision: bf16, "
+        "fewer ranks here",
+        tern_text_bytes(needed, need), where(bill), local_ranks, local_ranks == 1 ? "" : "s",
+        tern_text_bytes(available_bytes, have));
 }

@@ -12,6 +12,7 @@ enum {
 };
 
 struct tern_bill {
+    const char *where; /* "GPU memory"; NULL: memory. Static */
     struct {
         const char *what; /* static */
         int64_t bytes;

@@ -225,15 +225,47 @@ static tern_status find_data(const struct tern_job *job)
 
 /* ---- device and memory ---- */
 
+/* The GPU's memory is its own: what lies there is on a bill of its own. */
+static bool has_own_memory(const struct tern_job *job)
+{
+    int64_t left;
+    int64_t total;
+    return job->device->ops->device->memory(job->device, &left, &total) == TERN_OK;
+}
+
+static tern_status open_device_here(struct tern_job *job)
+{
+    const struct tern_compute *compute = &job->compute;
+    const struct tern_device_seat seat = {
+        .threads = compute->threads,
+        .local_rank = job->comm->local_rank,
+        .local_size = job->comm->local_size,
+    };
+    TERN_RETURN_IF_ERR(tern_device_open_at(compute->backend, &seat, &job->device));
+    const struct tern_device_table *table = job->device->ops->device;
+    TERN_RETURN_IF_ERR(table->queue(job->device, "comm", &job->comm_device));
+    return has_own_memory(job) ? table->queue(job->device, "copy", &job->copier) : TERN_OK;
+}
+
+/* Gradients go from GPU to GPU; between hosts' processors the ranks' own communicator carries them. */
+static tern_status open_data_comm(struct tern_job *job)
+{
+    if (!has_own_memory(job) || job->comm->size == 1) {
+        return TERN_OK;
+    }
+    return tern_comm_open_device(job->comm, job->device, job->comm_device, &job->data_comm);
+}
+
 static tern_status open_devices(struct tern_job *job)
 {
-    struct tern_compute compute;
-    TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_compute_choose(job->comm, &compute)));
-    tern_status status = tern_device_open(compute.backend, compute.threads, &job->device);
-    if (status == TERN_OK) {
-        status = tern_device_open(compute.backend, 1, &job->comm_device);
-    }
-    return tern_agree(job->comm, status);
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_compute_choose(job->comm, &job->compute)));
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, open_device_here(job)));
+    /* "auto" may find a GPU on one host and none on another */
+    char digest[TERN_HASH_HEX_BYTES];
+    const char *name = job->device->ops->device->name;
+    tern_hash_bytes(name, strlen(name), digest);
+    TERN_RETURN_IF_ERR(tern_comm_check_equal(job->comm, "the backend", digest_bits(digest)));
+    return tern_agree(job->comm, open_data_comm(job));
 }
 
 static struct tern_pass_options pass_options(const struct tern_job *job)
@@ -246,24 +278,27 @@ static struct tern_pass_options pass_options(const struct tern_job *job)
     };
 }
 
-static void write_bill(struct tern_job *job, size_t workspace)
+static void write_bills(struct tern_job *job, size_t workspace)
 {
     struct tern_pass_options options = pass_options(job);
     struct tern_state_bytes state = tern_train_state_bytes(&job->state);
-    struct tern_bill *bill = &job->bill;
+    struct tern_bill *device = has_own_memory(job) ? &job->device_bill : &job->bill;
+    struct tern_bill *host = &job->bill;
+    job->device_bill.where = "GPU memory";
     int64_t batch = 4 * job->config.train.global_batch * job->config.train.sequence_length *
                     job->state.plan.lane_count / job->config.train.lanes * (int64_t)sizeof(int32_t);
-    tern_bill_add(bill, "weights", state.weights);
-    tern_bill_add(bill, "fp32 master weights", state.master);
-    tern_bill_add(bill, "AdamW moments", state.moments);
-    tern_bill_add(bill, "gradients", state.gradients);
-    tern_bill_add(bill, "activations and logits", (int64_t)tern_pass_bytes(&job->model, &options));
-    tern_bill_add(bill, "kernel workspace", (int64_t)workspace);
-    tern_bill_add(bill, "reduction and norm",
+    tern_bill_add(device, "weights", state.weights);
+    tern_bill_add(device, "fp32 master weights", state.master);
+    tern_bill_add(device, "AdamW moments", state.moments);
+    tern_bill_add(device, "gradients", state.gradients);
+    tern_bill_add(device, "activations and logits",
+                  (int64_t)tern_pass_bytes(&job->model, &options));
+    tern_bill_add(device, "kernel workspace", (int64_t)workspace);
+    tern_bill_add(device, "reduction and norm",
                   state.reduce + tern_stepper_bytes(&job->config, &job->state));
-    tern_bill_add(bill, "checkpoint staging", tern_saver_bytes(&job->state));
-    tern_bill_add(bill, "batches", batch);
-    tern_bill_add(bill, "program and libraries", tern_rss_bytes());
+    tern_bill_add(host, "checkpoint staging", tern_saver_bytes(&job->state));
+    tern_bill_add(host, "batches", batch);
+    tern_bill_add(host, "program and libraries", tern_rss_bytes());
 }
 
 static tern_status plan_memory(struct tern_job *job, bool print)
@@ -276,11 +311,18 @@ static tern_status plan_memory(struct tern_job *job, bool print)
         tern_train_state_plan(&job->state, &job->model, job->comm, (int)job->config.train.lanes));
     job->has_state = true;
     int64_t available = tern_memory_available_bytes();
+    int64_t device_available = 0;
+    int64_t device_total = 0;
     struct tern_pass_options options = pass_options(job);
     struct tern_op_limits limits = tern_pass_limits(&job->model, &options);
     size_t workspace = 0;
     TERN_RETURN_IF_ERR(tern_device_prepare(job->device, &limits, &workspace));
-    write_bill(job, workspace);
+    write_bills(job, workspace);
+    if (has_own_memory(job)) { /* the workspace is on the bill, and taken */
+        TERN_RETURN_IF_ERR(
+            job->device->ops->device->memory(job->device, &device_available, &device_total));
+        device_available += (int64_t)workspace;
+    }
     if (print) {
         char count[TERN_TEXT_BYTES_BYTES];
         tern_log_line(
@@ -291,7 +333,13 @@ static tern_status plan_memory(struct tern_job *job, bool print)
             dtype == TERN_BF16 ? "bf16" : "fp32", job->device->ops->device->name,
             tern_device_isa(job->device), job->comm->size, job->comm->size == 1 ? "" : "s",
             tern_device_threads(job->device), tern_device_threads(job->device) == 1 ? "" : "s");
+        if (job->device_bill.count > 0) {
+            tern_bill_print(&job->device_bill, 1, device_available);
+        }
         tern_bill_print(&job->bill, job->comm->local_size, available);
+    }
+    if (job->device_bill.count > 0) {
+        TERN_RETURN_IF_ERR(tern_bill_check(&job->device_bill, 1, device_available));
     }
     return tern_bill_check(&job->bill, job->comm->local_size, available);
 }
@@ -299,6 +347,8 @@ static tern_status plan_memory(struct tern_job *job, bool print)
 static tern_status take_memory(struct tern_job *job)
 {
     struct tern_pass_options options = pass_options(job);
+    job->state.data_comm = job->data_comm != NULL ? job->data_comm : job->comm;
+    job->state.copier = job->copier;
     job->peak_flops = tern_device_peak_flops(job->device, job->model.dtype) * job->comm->size;
     TERN_RETURN_IF_ERR(tern_train_state_alloc(&job->state, job->device));
     TERN_RETURN_IF_ERR(tern_pass_create(&job->model, job->device, &options, &job->pass));
@@ -488,6 +538,8 @@ void tern_job_close(struct tern_job *job)
     if (job->has_model) {
         tern_model_fini(&job->model);
     }
+    tern_comm_close(job->data_comm);
+    tern_device_close(job->copier);
     tern_device_close(job->comm_device);
     tern_device_close(job->device);
     tern_tokens_close(job->val);

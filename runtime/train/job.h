@@ -5,6 +5,7 @@
 #include "io/tokens.h"
 #include "kernels/open.h"
 #include "runtime/plan/bill.h"
+#include "runtime/plan/compute.h"
 #include "runtime/train/run_dir.h"
 #include "runtime/train/save.h"
 #include "runtime/train/step.h"
@@ -24,15 +25,20 @@ struct tern_job {
     struct tern_tokenizer *tokenizer;
     struct tern_tokens *train, *val; /* val NULL: none */
     int64_t eval_sequences;
-    struct tern_device *device, *comm_device;
-    double peak_flops; /* of this run: ranks of this machine share it; 0 unknown */
+    struct tern_compute compute;
+    struct tern_device *device;
+    struct tern_device *comm_device; /* queue of what reductions add */
+    struct tern_device *copier;      /* queue of snapshots; NULL: the device is the host */
+    struct tern_comm *data_comm;     /* between devices; NULL: the host's carries gradients too */
+    double peak_flops;               /* of this run: ranks of this machine share it; 0 unknown */
     struct tern_model model;
     struct tern_train_state state;
     struct tern_pass *pass;
     struct tern_stepper *stepper;
     struct tern_saver *saver;
     struct tern_prefetch *prefetch;
-    struct tern_bill bill;
+    struct tern_bill bill;        /* host memory */
+    struct tern_bill device_bill; /* empty when the device is the host */
     struct tern_text config_yaml;
     int64_t steps, first_step;
     struct tern_job_checkpoint found;

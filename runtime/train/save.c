@@ -35,7 +35,7 @@ struct tern_saver {
     const struct tern_train_config *config;
     const char *run_dir;
     struct tern_train_state *state;
-    float *staging; /* 3 * shard_size */
+    float *staging; /* pinned, 3 * shard_size */
     struct tern_ckpt_slab *slabs;
     int64_t slab_count;
     struct tern_ckpt_file *files; /* (ranks) */
@@ -66,6 +66,7 @@ int64_t tern_saver_bytes(const struct tern_train_state *state)
 
 static tern_status write_own(struct tern_saver *saver)
 {
+    TERN_RETURN_IF_ERR(tern_train_state_settle_snapshot(saver->state));
     const struct tern_config_checkpoint *checkpoint = &saver->config->checkpoint;
     struct tern_ckpt_write write = {
         .run_dir = saver->run_dir,
@@ -155,7 +156,8 @@ tern_status tern_saver_create(const struct tern_train_config *config,
     pthread_cond_init(&saver->changed, NULL);
     saver->slab_count = tern_train_state_slab_count(state);
     size_t staging_bytes = 12 * (size_t)state->shard_size;
-    saver->staging = tern_alloc_zero("checkpoint staging", 1, staging_bytes);
+    saver->staging =
+        state->device->ops->device->pin(state->device, "checkpoint staging", staging_bytes);
     saver->slabs = tern_alloc_zero("save", (size_t)saver->slab_count + 1, sizeof *saver->slabs);
     saver->files = tern_alloc_zero("save", (size_t)state->comm->size, sizeof *saver->files);
     saver->words = tern_alloc_zero("save", (size_t)state->comm->size + 1, sizeof *saver->words);
@@ -193,7 +195,9 @@ void tern_saver_destroy(struct tern_saver *saver)
     }
     pthread_cond_destroy(&saver->changed);
     pthread_mutex_destroy(&saver->lock);
-    tern_free(saver->staging);
+    if (saver->staging != NULL) {
+        saver->state->device->ops->device->unpin(saver->state->device, saver->staging);
+    }
     tern_free(saver->slabs);
     tern_free(saver->files);
     tern_free(saver->words);

@@ -57,7 +57,7 @@ tern_status tern_train_state_plan(struct tern_train_state *state,
                                   struct tern_comm *comm,
                                   int lanes)
 {
-    *state = (struct tern_train_state){.model = model, .comm = comm};
+    *state = (struct tern_train_state){.model = model, .comm = comm, .data_comm = comm};
     TERN_RETURN_IF_ERR(tern_lane_plan_make(lanes, comm->size, comm->rank, &state->plan));
     size_t buckets = (size_t)model->params.bucket_count;
     state->buckets = tern_alloc_zero("state", buckets, sizeof *state->buckets);
@@ -285,16 +285,24 @@ tern_status tern_train_state_share(struct tern_train_state *state, int bucket)
             (struct tern_range){ranges[rank].begin * width, ranges[rank].end * width};
     }
     gather->data = tern_dptr_at(state->weights, bucket_start(state, bucket), state->model->dtype);
-    return tern_comm_submit(state->comm, gather_run, gather, &gather->ticket);
+    gather->is_under_way = true;
+    return tern_comm_submit(state->data_comm, gather_run, gather, &gather->ticket);
+}
+
+tern_status tern_train_state_need_shared(struct tern_train_state *state, int bucket)
+{
+    struct tern_weight_gather *gather = &state->gathers[bucket];
+    if (!gather->is_under_way) {
+        return TERN_OK;
+    }
+    gather->is_under_way = false;
+    return tern_comm_wait(state->data_comm, gather->ticket);
 }
 
 tern_status tern_train_state_wait_shared(struct tern_train_state *state)
 {
-    if (state->comm->size == 1) {
-        return TERN_OK;
-    }
     for (int bucket = 0; bucket < state->model->params.bucket_count; bucket++) {
-        TERN_RETURN_IF_ERR(tern_comm_wait(state->comm, state->gathers[bucket].ticket));
+        TERN_RETURN_IF_ERR(tern_train_state_need_shared(state, bucket));
     }
     return TERN_OK;
 }
@@ -360,7 +368,7 @@ void tern_train_state_slabs(const struct tern_train_state *state,
     }
 }
 
-/* Host memory on this backend: one parallel copy; elsewhere a download. */
+/* Host memory on this backend: one parallel copy; elsewhere the copier begins a download. */
 static tern_status copy_out(const struct tern_train_state *state,
                             float *dst,
                             struct tern_dptr src,
@@ -371,7 +379,7 @@ static tern_status copy_out(const struct tern_train_state *state,
         return TERN_OK;
     }
     if (table->host_view(state->device, src) == NULL) {
-        return table->download(state->device, dst, src, (size_t)n * sizeof *dst);
+        return table->download_begin(state->copier, dst, src, (size_t)n * sizeof *dst);
     }
     return tern_op_cast(state->device, &(struct tern_cast_args){
                                            .src = src,
@@ -384,6 +392,9 @@ static tern_status copy_out(const struct tern_train_state *state,
 
 tern_status tern_train_state_snapshot(const struct tern_train_state *state, float *base)
 {
+    if (state->copier != NULL) {
+        TERN_RETURN_IF_ERR(state->device->ops->device->after(state->copier, state->device));
+    }
     if (state->model->dtype != TERN_F32) {
         TERN_RETURN_IF_ERR(copy_out(state, base, state->master, state->shard_size));
     } else {
@@ -397,6 +408,17 @@ tern_status tern_train_state_snapshot(const struct tern_train_state *state, floa
     TERN_RETURN_IF_ERR(
         copy_out(state, base + state->shard_size, state->exp_avg, state->shard_size));
     return copy_out(state, base + 2 * state->shard_size, state->exp_avg_sq, state->shard_size);
+}
+
+tern_status tern_train_state_settle_snapshot(const struct tern_train_state *state)
+{
+    return state->copier != NULL ? state->copier->ops->device->sync(state->copier) : TERN_OK;
+}
+
+tern_status tern_train_state_guard_snapshot(const struct tern_train_state *state)
+{
+    return state->copier != NULL ? state->device->ops->device->after(state->device, state->copier)
+                                 : TERN_OK;
 }
 
 /* Through `rows`, host memory for room floats. */

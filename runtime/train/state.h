@@ -24,12 +24,16 @@ struct tern_weight_gather {
     struct tern_dptr data;
     struct tern_range ranges[TERN_LANES_MAX]; /* bytes */
     uint64_t ticket;
+    bool is_under_way; /* and nobody has waited yet */
 };
 
 struct tern_train_state {
     const struct tern_model *model;
     struct tern_device *device;
-    struct tern_comm *comm;
+    struct tern_comm *comm; /* words between ranks: host memory */
+    struct tern_comm
+        *data_comm;             /* gradients and weights: the device's memory; on a host the same */
+    struct tern_device *copier; /* queue of the snapshots; NULL on a host */
     struct tern_lane_plan plan;
     struct tern_bucket_shard *buckets;
     struct tern_range *ranges; /* (bucket_count, ranks) */
@@ -73,9 +77,11 @@ TERN_MUST_CHECK tern_status tern_train_state_init(struct tern_train_state *state
                                                   int threads);
 TERN_MUST_CHECK tern_status tern_train_state_load(struct tern_train_state *state,
                                                   struct tern_ckpt_reader *reader);
-/* Starts giving this rank's part of a bucket's weights to all; wait_shared returns when all buckets
- * are whole. */
+/* Starts giving this rank's part of a bucket's weights to all. What is enqueued after need_shared finds the bucket
+ * whole, after wait_shared all of them; both may be called again. */
 TERN_MUST_CHECK tern_status tern_train_state_share(struct tern_train_state *state, int bucket);
+TERN_MUST_CHECK tern_status tern_train_state_need_shared(struct tern_train_state *state,
+                                                         int bucket);
 TERN_MUST_CHECK tern_status tern_train_state_wait_shared(struct tern_train_state *state);
 /* Collective, after masters changed: casts the own ranges into weights, then all ranks exchange
  * them. */
@@ -88,8 +94,12 @@ int64_t tern_train_state_slab_count(const struct tern_train_state *state);
 void tern_train_state_slabs(const struct tern_train_state *state,
                             const float *base,
                             struct tern_ckpt_slab *slabs);
-/* Copies the own shard (master, exp_avg, exp_avg_sq) to host memory, 3 * shard_size floats. */
+/* Copies the own shard (master, exp_avg, exp_avg_sq) to host memory, 3 * shard_size floats. With a copier base is pinned
+ * and this only begins the copy: settle_snapshot, from any thread, returns when it is done; what changes the shard waits
+ * on the device (guard_snapshot). */
 TERN_MUST_CHECK tern_status tern_train_state_snapshot(const struct tern_train_state *state,
                                                       float *base);
+TERN_MUST_CHECK tern_status tern_train_state_settle_snapshot(const struct tern_train_state *state);
+TERN_MUST_CHECK tern_status tern_train_state_guard_snapshot(const struct tern_train_state *state);
 
 #endif

@@ -6,10 +6,19 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/fault.h"
 #include "runtime/base/mem.h"
+#include "runtime/train/micro.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Kinds of micro-batch a gradient buffer: it accumulates, its gradients are final, its weights may still be coming. */
+enum {
+    MICRO_ACCUMULATES = 1,
+    MICRO_IS_LAST = 2,
+    MICRO_IS_FIRST = 4,
+    MICRO_KINDS = 8
+};
 
 struct tern_stepper {
     const struct tern_train_config *config;
@@ -17,12 +26,14 @@ struct tern_stepper {
     struct tern_device *device;      /* computes the passes and the update */
     struct tern_device *comm_device; /* adds inside reductions, on the communicator's thread */
     struct tern_pass *pass;
+    struct tern_micro *micro;
     struct tern_dptr ids, targets; /* i32 (micro_batch, T) */
     struct tern_dptr nll;          /* f32 (micro_batch, T) */
-    float *nll_host;
+    struct tern_dptr nll_step; /* f32 (own sequences, T): a step's losses, read once at its end */
+    float *nll_host;           /* pinned, the same */
     struct tern_dptr block_starts;  /* i64 (own blocks + 1) a bucket, one after another */
     struct tern_dptr block_sums;    /* f64 (own blocks) */
-    double *sums_mine;              /* (own blocks) */
+    double *sums_mine;              /* pinned (own blocks) */
     double *sums_all;               /* (block_count): every block of the flat gradient, in order */
     double *sums_packed;            /* (block_count): in rank order, as they travel */
     struct tern_range *sums_ranges; /* bytes of each rank in sums_packed */
@@ -30,16 +41,35 @@ struct tern_stepper {
     uint64_t *tickets;
     struct tern_step_word *words;
     /* the lane under way */
-    int lane;  /* index among own lanes */
-    int depth; /* gradient buffers that hold nodes before this lane */
+    int lane;            /* index among own lanes */
+    int depth;           /* gradient buffers that hold nodes before this lane */
+    double wait_seconds; /* waited for weights inside the forward pass */
 };
+
+static int64_t micro_tokens(const struct tern_stepper *s)
+{
+    return s->config->train.micro_batch * s->config->train.sequence_length;
+}
+
+static int64_t lane_tokens(const struct tern_stepper *s)
+{
+    const struct tern_config_train *train = &s->config->train;
+    return train->global_batch / train->lanes * train->sequence_length;
+}
+
+static int64_t own_tokens(const struct tern_stepper *s)
+{
+    return lane_tokens(s) * s->state->plan.lane_count;
+}
 
 int64_t tern_stepper_bytes(const struct tern_train_config *config,
                            const struct tern_train_state *state)
 {
     int64_t n = config->train.micro_batch * config->train.sequence_length;
+    int64_t own = config->train.global_batch / config->train.lanes * state->plan.lane_count *
+                  config->train.sequence_length;
     int64_t blocks = state->model->params.block_count;
-    return n * 16 + blocks * 16 + state->block_count * 24 +
+    return n * 12 + own * 8 + blocks * 16 + state->block_count * 24 +
            (int64_t)sizeof(struct tern_step_word) * (state->comm->size + 1);
 }
 
@@ -97,7 +127,8 @@ static tern_status take_memory(struct tern_stepper *s)
 {
     const struct tern_device_table *table = s->device->ops->device;
     const struct tern_params *params = &s->state->model->params;
-    size_t n = (size_t)(s->config->train.micro_batch * s->config->train.sequence_length);
+    size_t n = (size_t)micro_tokens(s);
+    size_t step = (size_t)own_tokens(s);
     size_t buckets = (size_t)params->bucket_count;
     size_t ranks = (size_t)s->state->comm->size;
     size_t own = (size_t)s->state->block_count;
@@ -105,10 +136,11 @@ static tern_status take_memory(struct tern_stepper *s)
     TERN_RETURN_IF_ERR(table->alloc(s->device, "batch", n * 4, &s->ids));
     TERN_RETURN_IF_ERR(table->alloc(s->device, "batch", n * 4, &s->targets));
     TERN_RETURN_IF_ERR(table->alloc(s->device, "batch", n * 4, &s->nll));
+    TERN_RETURN_IF_ERR(table->alloc(s->device, "batch", step * 4, &s->nll_step));
     TERN_RETURN_IF_ERR(table->alloc(s->device, "norm", (own + buckets) * 8, &s->block_starts));
     TERN_RETURN_IF_ERR(table->alloc(s->device, "norm", (own + 1) * 8, &s->block_sums));
-    s->nll_host = tern_alloc("batch", n * sizeof *s->nll_host);
-    s->sums_mine = tern_alloc_zero("norm", own + 1, sizeof *s->sums_mine);
+    s->nll_host = table->pin(s->device, "batch", step * sizeof *s->nll_host);
+    s->sums_mine = table->pin(s->device, "norm", (own + 1) * sizeof *s->sums_mine);
     s->sums_all = tern_alloc_zero("norm", all, sizeof *s->sums_all);
     s->sums_packed = tern_alloc_zero("norm", all, sizeof *s->sums_packed);
     s->sums_ranges = tern_alloc_zero("norm", ranks, sizeof *s->sums_ranges);
@@ -142,6 +174,17 @@ tern_status tern_stepper_create(const struct tern_train_config *config,
     tern_status status;
     TERN_GOTO_IF_ERR(status, take_memory(s), fail);
     TERN_GOTO_IF_ERR(status, plan_norm(s), fail);
+    struct tern_micro_options micro = {
+        .pass = pass,
+        .device = device,
+        .weights = state->weights,
+        .ids = s->ids,
+        .targets = s->targets,
+        .nll = s->nll,
+        .buckets = state->model->params.bucket_count,
+        .kinds = state->plan.buffers * MICRO_KINDS,
+    };
+    TERN_GOTO_IF_ERR(status, tern_micro_create(&micro, &s->micro), fail);
     for (int b = 0; b < state->model->params.bucket_count; b++) {
         struct tern_lane_reduce *reduce = &s->reduces[b];
         *reduce = (struct tern_lane_reduce){
@@ -169,12 +212,16 @@ void tern_stepper_destroy(struct tern_stepper *s)
         return;
     }
     const struct tern_device_table *table = s->device->ops->device;
-    struct tern_dptr device_blocks[] = {s->ids, s->targets, s->nll, s->block_starts, s->block_sums};
+    tern_micro_destroy(s->micro);
+    table->unpin(s->device, s->nll_host);
+    table->unpin(s->device, s->sums_mine);
+    struct tern_dptr device_blocks[] = {s->ids,      s->targets,      s->nll,
+                                        s->nll_step, s->block_starts, s->block_sums};
     for (size_t i = 0; i < sizeof device_blocks / sizeof device_blocks[0]; i++) {
         table->free(s->device, device_blocks[i]);
     }
-    void *host_blocks[] = {s->nll_host,    s->sums_mine, s->sums_all, s->sums_packed,
-                           s->sums_ranges, s->reduces,   s->tickets,  s->words};
+    void *host_blocks[] = {s->sums_all, s->sums_packed, s->sums_ranges,
+                           s->reduces,  s->tickets,     s->words};
     for (size_t i = 0; i < sizeof host_blocks / sizeof host_blocks[0]; i++) {
         tern_free(host_blocks[i]);
     }
@@ -210,25 +257,34 @@ static tern_status bucket_ready(void *context, int bucket)
     if (state->comm->size == 1) {
         return TERN_OK;
     }
-    return tern_comm_submit(state->comm, tern_lane_reduce_job, &s->reduces[bucket],
+    return tern_comm_submit(state->data_comm, tern_lane_reduce_job, &s->reduces[bucket],
                             &s->tickets[bucket]);
 }
 
-static tern_status add_loss(struct tern_stepper *s,
-                            const int32_t *targets,
-                            double *loss,
-                            int64_t *tokens)
+/* The weights of a bucket are about to be read: the all-gather of the step before has had the time since to do its work
+ * under what came before. */
+static tern_status bucket_needed(void *context, int bucket)
 {
-    int64_t n = s->config->train.micro_batch * s->config->train.sequence_length;
-    TERN_RETURN_IF_ERR(s->device->ops->device->download(s->device, s->nll_host, s->nll,
-                                                        (size_t)n * sizeof *s->nll_host));
+    struct tern_stepper *s = context;
+    double started = tern_clock_seconds();
+    TERN_RETURN_IF_ERR(tern_train_state_need_shared(s->state, bucket));
+    s->wait_seconds += tern_clock_seconds() - started;
+    return TERN_OK;
+}
+
+/* Losses of n tokens, in order, to a sum in double. */
+static void add_losses(const float *nll,
+                       const int32_t *targets,
+                       int64_t n,
+                       double *loss,
+                       int64_t *tokens)
+{
     for (int64_t i = 0; i < n; i++) {
         if (targets[i] >= 0) {
-            *loss += s->nll_host[i];
+            *loss += nll[i];
             *tokens += 1;
         }
     }
-    return TERN_OK;
 }
 
 static tern_status upload_batch(struct tern_stepper *s,
@@ -236,46 +292,45 @@ static tern_status upload_batch(struct tern_stepper *s,
                                 const int32_t *targets)
 {
     const struct tern_device_table *table = s->device->ops->device;
-    size_t bytes =
-        (size_t)(s->config->train.micro_batch * s->config->train.sequence_length) * sizeof *inputs;
+    size_t bytes = (size_t)micro_tokens(s) * sizeof *inputs;
     TERN_RETURN_IF_ERR(table->upload(s->device, s->ids, inputs, bytes));
     return table->upload(s->device, s->targets, targets, bytes);
 }
 
 /* Micro-batches of one lane, in order, into the gradient buffer above the stack. */
-static tern_status run_lane(struct tern_stepper *s,
-                            const int32_t *inputs,
-                            const int32_t *targets,
-                            struct tern_step_word *mine)
+static tern_status run_lane(struct tern_stepper *s, const int32_t *inputs, const int32_t *targets)
 {
-    const struct tern_config_train *train = &s->config->train;
-    int64_t micro = train->micro_batch * train->sequence_length;
-    int64_t count = train->global_batch / train->lanes / train->micro_batch;
-    struct tern_dptr grads = s->state->grads[s->depth];
+    const struct tern_device_table *table = s->device->ops->device;
+    int64_t n = micro_tokens(s);
+    int64_t count = lane_tokens(s) / n;
     for (int64_t m = 0; m < count; m++) {
-        TERN_RETURN_IF_ERR(upload_batch(s, inputs + m * micro, targets + m * micro));
-        TERN_RETURN_IF_ERR(tern_pass_train(s->pass, s->state->weights, grads, s->ids, s->targets,
-                                           s->nll, m > 0, m + 1 == count ? bucket_ready : NULL, s));
-        TERN_RETURN_IF_ERR(add_loss(s, targets + m * micro, &mine->lane_loss[s->lane],
-                                    &mine->lane_tokens[s->lane]));
+        bool is_first = s->lane == 0 && m == 0;
+        bool is_last = m + 1 == count;
+        struct tern_pass_hooks hooks = {
+            .need = is_first ? bucket_needed : NULL,
+            .ready = is_last ? bucket_ready : NULL,
+            .context = s,
+        };
+        int kind = s->depth * MICRO_KINDS + (m > 0 ? MICRO_ACCUMULATES : 0) +
+                   (is_last ? MICRO_IS_LAST : 0) + (is_first ? MICRO_IS_FIRST : 0);
+        TERN_RETURN_IF_ERR(upload_batch(s, inputs + m * n, targets + m * n));
+        TERN_RETURN_IF_ERR(
+            tern_micro_run(s->micro, kind, s->state->grads[s->depth], m > 0, &hooks));
+        int64_t at = s->lane * lane_tokens(s) + m * n;
+        TERN_RETURN_IF_ERR(table->copy(s->device, tern_dptr_at(s->nll_step, at, TERN_F32), s->nll,
+                                       (size_t)n * sizeof(float)));
         tern_fault_pass(TERN_FAULT_STEP_BACKWARD);
     }
     return TERN_OK;
 }
 
-static tern_status run_lanes(struct tern_stepper *s,
-                             const int32_t *inputs,
-                             const int32_t *targets,
-                             struct tern_step_word *mine)
+static tern_status run_lanes(struct tern_stepper *s, const int32_t *inputs, const int32_t *targets)
 {
-    const struct tern_config_train *train = &s->config->train;
-    int64_t lane_size = train->global_batch / train->lanes * train->sequence_length;
-    memset(mine->lane_loss, 0, sizeof mine->lane_loss);
-    memset(mine->lane_tokens, 0, sizeof mine->lane_tokens);
+    int64_t lane_size = lane_tokens(s);
     s->depth = 0;
     for (s->lane = 0; s->lane < s->state->plan.lane_count; s->lane++) {
         TERN_RETURN_IF_ERR(
-            run_lane(s, inputs + s->lane * lane_size, targets + s->lane * lane_size, mine));
+            run_lane(s, inputs + s->lane * lane_size, targets + s->lane * lane_size));
         s->depth += 1 - tern_lane_fold_count(&s->state->plan, s->state->plan.first_lane + s->lane);
     }
     TERN_CHECK(s->depth == s->state->plan.node_count);
@@ -303,8 +358,28 @@ static tern_status own_sums(struct tern_stepper *s)
         entry += blocks + 1;
         sum += blocks;
     }
-    return s->device->ops->device->download(s->device, s->sums_mine, s->block_sums,
-                                            (size_t)sum * 8);
+    return s->device->ops->device->download_begin(s->device, s->sums_mine, s->block_sums,
+                                                  (size_t)sum * 8);
+}
+
+/* The one place of a step where the host waits for the device: its losses and the own part of its norm. */
+static tern_status read_back(struct tern_stepper *s,
+                             const int32_t *targets,
+                             struct tern_step_word *mine)
+{
+    const struct tern_device_table *table = s->device->ops->device;
+    int64_t n = lane_tokens(s);
+    TERN_RETURN_IF_ERR(own_sums(s));
+    TERN_RETURN_IF_ERR(table->download_begin(s->device, s->nll_host, s->nll_step,
+                                             (size_t)own_tokens(s) * sizeof *s->nll_host));
+    TERN_RETURN_IF_ERR(table->sync(s->device));
+    memset(mine->lane_loss, 0, sizeof mine->lane_loss);
+    memset(mine->lane_tokens, 0, sizeof mine->lane_tokens);
+    for (int lane = 0; lane < s->state->plan.lane_count; lane++) {
+        add_losses(s->nll_host + lane * n, targets + lane * n, n, &mine->lane_loss[lane],
+                   &mine->lane_tokens[lane]);
+    }
+    return TERN_OK;
 }
 
 /* Packed sums in rank order to the order of the flat block. */
@@ -330,7 +405,6 @@ static void unpack_sums(struct tern_stepper *s)
 static tern_status total_sum(struct tern_stepper *s, double *total_out, char *culprit)
 {
     const struct tern_params *params = &s->state->model->params;
-    TERN_RETURN_IF_ERR(own_sums(s));
     const struct tern_range *own = &s->sums_ranges[s->state->comm->rank];
     memcpy((char *)s->sums_packed + own->begin, s->sums_mine, (size_t)(own->end - own->begin));
     struct tern_dptr packed = {(uint64_t)(uintptr_t)s->sums_packed};
@@ -414,10 +488,10 @@ static tern_status update(struct tern_stepper *s, double lr, double grad_scale)
         .bias2 = (float)(1 - pow(o->beta2, count)),
         .grad_scale = (float)grad_scale,
     };
+    TERN_RETURN_IF_ERR(tern_train_state_guard_snapshot(state));
     for (int bucket = 0; bucket < state->model->params.bucket_count; bucket++) {
         TERN_RETURN_IF_ERR(update_bucket(s, bucket, &args));
     }
-    TERN_RETURN_IF_ERR(tern_train_state_wait_shared(state));
     state->updates++;
     return TERN_OK;
 }
@@ -431,7 +505,7 @@ static tern_status wait_reduced(struct tern_stepper *s)
         return TERN_OK;
     }
     for (int b = 0; b < s->state->model->params.bucket_count; b++) {
-        TERN_RETURN_IF_ERR(tern_comm_wait(s->state->comm, s->tickets[b]));
+        TERN_RETURN_IF_ERR(tern_comm_wait(s->state->data_comm, s->tickets[b]));
     }
     return TERN_OK;
 }
@@ -462,11 +536,15 @@ tern_status tern_stepper_run(struct tern_stepper *s,
 {
     struct tern_train_state *state = s->state;
     *result = (struct tern_step_result){0};
-    TERN_RETURN_IF_ERR(run_lanes(s, inputs, targets, mine));
+    s->wait_seconds = 0;
+    TERN_RETURN_IF_ERR(run_lanes(s, inputs, targets));
     double started = tern_clock_seconds();
     TERN_RETURN_IF_ERR(wait_reduced(s));
+    result->comm_seconds = s->wait_seconds + tern_clock_seconds() - started;
+    TERN_RETURN_IF_ERR(read_back(s, targets, mine));
+    started = tern_clock_seconds();
     TERN_RETURN_IF_ERR(tern_comm_all_gather(state->comm, mine, sizeof *mine, s->words));
-    result->comm_seconds = tern_clock_seconds() - started;
+    result->comm_seconds += tern_clock_seconds() - started;
     *words_out = s->words;
     double loss;
     double sum_squares;
@@ -512,6 +590,24 @@ static tern_status fill_group(struct tern_stepper *s,
     return TERN_OK;
 }
 
+/* Sum of nll of a micro-batch, and how many targets it has. */
+struct group_sum {
+    double loss;
+    int64_t tokens;
+};
+
+static tern_status evaluate_group(struct tern_stepper *s,
+                                  const int32_t *targets,
+                                  struct group_sum *sum)
+{
+    int64_t n = micro_tokens(s);
+    TERN_RETURN_IF_ERR(tern_pass_eval(s->pass, s->state->weights, s->ids, s->targets, s->nll));
+    TERN_RETURN_IF_ERR(s->device->ops->device->download(s->device, s->nll_host, s->nll,
+                                                        (size_t)n * sizeof *s->nll_host));
+    add_losses(s->nll_host, targets, n, &sum->loss, &sum->tokens);
+    return TERN_OK;
+}
+
 tern_status tern_stepper_evaluate(struct tern_stepper *s,
                                   const struct tern_tokens *tokens,
                                   int64_t sequences,
@@ -519,12 +615,8 @@ tern_status tern_stepper_evaluate(struct tern_stepper *s,
 {
     const struct tern_config_train *train = &s->config->train;
     struct tern_comm *comm = s->state->comm;
-    int64_t n = train->micro_batch * train->sequence_length;
+    int64_t n = micro_tokens(s);
     int64_t groups = (sequences + train->micro_batch - 1) / train->micro_batch;
-    struct group_sum {
-        double loss;
-        int64_t tokens;
-    };
     int64_t rounds = (groups + comm->size - 1) / comm->size;
     struct group_sum *mine = tern_alloc_zero("evaluation", (size_t)rounds, sizeof *mine);
     struct group_sum *all =
@@ -536,6 +628,7 @@ tern_status tern_stepper_evaluate(struct tern_stepper *s,
                            (long long)groups);
         goto out;
     }
+    TERN_GOTO_IF_ERR(status, tern_train_state_wait_shared(s->state), out);
     for (int64_t round = 0; round < rounds; round++) {
         int64_t group = round * comm->size + comm->rank;
         if (group >= groups) {
@@ -545,10 +638,7 @@ tern_status tern_stepper_evaluate(struct tern_stepper *s,
             status, fill_group(s, tokens, group * train->micro_batch, sequences, batch, batch + n),
             out);
         TERN_GOTO_IF_ERR(status, upload_batch(s, batch, batch + n), out);
-        TERN_GOTO_IF_ERR(
-            status, tern_pass_eval(s->pass, s->state->weights, s->ids, s->targets, s->nll), out);
-        TERN_GOTO_IF_ERR(status, add_loss(s, batch + n, &mine[round].loss, &mine[round].tokens),
-                         out);
+        TERN_GOTO_IF_ERR(status, evaluate_group(s, batch + n, &mine[round]), out);
     }
     TERN_GOTO_IF_ERR(status, tern_comm_all_gather(comm, mine, (size_t)rounds * sizeof *mine, all),
                      out);

@@ -124,7 +124,7 @@ static double train_pass(struct bench *b)
 {
     float nll[256];
     assert_true(b->n <= 256);
-    assert_int_equal(tern_pass_train(b->pass, b->weights, b->grads, b->ids, b->targets, b->nll, false, NULL, NULL),
+    assert_int_equal(tern_pass_train(b->pass, b->weights, b->grads, b->ids, b->targets, b->nll, false, NULL),
                      TERN_OK);
     assert_int_equal(b->device->ops->device->download(b->device, nll, b->nll, (size_t)b->n * 4), TERN_OK);
     struct golden_tensor targets = golden_tensor(&b->golden, "targets");
