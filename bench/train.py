@@ -6,6 +6,9 @@ them once, so that a slow minute of the machine hits all alike. A step counts fr
 weights; the first steps of each launch are not counted. tokens/s is from the median step of all rounds, "best" from
 the fastest. mfu is Tern's own number (FLOPs of the model over the machine's measured peak); PyTorch's is put on the
 same scale. ratio is Tern's tokens/s over that of the best PyTorch variant.
+
+With --save-every N the contenders are `tern train` without checkpoints and with one every N steps; how much slower it
+gets counts whole steps: the stall, and what the writing behind the following ones costs.
 """
 
 import argparse
@@ -39,7 +42,8 @@ optimizer:
   warmup_steps: 0
   clip_grad_norm: 1.0
 checkpoint:
-  every_steps: 0
+  every_steps: {every}
+  keep: 2
 """
 
 
@@ -65,10 +69,11 @@ def write_tokens(path, count):
 class Tern:
     """`tern train` from nothing, a fresh launch each round."""
 
-    def __init__(self, args, seq, ranks, folder):
-        self.args, self.seq, self.ranks, self.folder = args, seq, ranks, folder
+    def __init__(self, args, seq, ranks, folder, every=0):
+        self.args, self.seq, self.ranks, self.folder, self.every = args, seq, ranks, folder, every
         self.name = f"tern {ranks} rank{'s' if ranks > 1 else ''} x {args.threads // ranks}"
-        self.seconds, self.mfu, self.rss_bytes, self.losses = [], [], 0, []
+        self.name += f", save every {every}" if every else ""
+        self.seconds, self.mfu, self.rss_bytes, self.losses, self.stalls = [], [], 0, [], []
 
     def round(self):
         args = self.args
@@ -77,7 +82,7 @@ class Tern:
         with open(config, "w", encoding="utf-8") as file:
             file.write(CONFIG.format(tokens=os.path.join(self.folder, "tokens.bin"), steps=WARMUP_STEPS + args.steps,
                                      seq=self.seq, batch=args.batch, micro=args.batch // self.ranks, lanes=self.ranks,
-                                     precision=args.precision))
+                                     precision=args.precision, every=self.every))
         command = [args.tern, "train", config, "--run-dir", os.path.join(run, "run")]
         if self.ranks > 1:
             command = ["mpirun", "-np", str(self.ranks), *command]
@@ -95,7 +100,8 @@ class Tern:
         counted = [steps[s] for s in sorted(steps)][WARMUP_STEPS:]
         if len(counted) != args.steps:
             fail(f"{run}/run/log.jsonl has {len(steps)} steps, expected {WARMUP_STEPS + args.steps}")
-        self.seconds += [r["step_seconds"] for r in counted]
+        self.seconds += [r["step_seconds"] + (r.get("checkpoint_stall_seconds") or 0) for r in counted]
+        self.stalls += [r.get("checkpoint_stall_seconds") or 0 for r in counted]
         self.mfu += [r["mfu"] for r in counted if r.get("mfu") is not None]
         self.rss_bytes = max([self.rss_bytes] + [r.get("rss_bytes") or 0 for r in counted])
         self.losses.append(counted[-1]["loss"])
@@ -166,6 +172,24 @@ def compare(args, seq, folder):
     return report(args, seq, contenders, peers, mine)
 
 
+def compare_saving(args, seq, folder):
+    """Whole rounds with and without checkpoints, in turn: the same steps, their sum."""
+    print(f"GPT-2 124M, B={args.batch} T={seq}, {args.threads} threads, {args.rounds} rounds of {args.steps} steps,"
+          f" a checkpoint every {args.save_every}", flush=True)
+    plain, saving = Tern(args, seq, 1, folder), Tern(args, seq, 1, folder, args.save_every)
+    for number in range(args.rounds):
+        order = (plain, saving) if number % 2 == 0 else (saving, plain)
+        for contender in order:
+            contender.round()
+        print(f"  round {number + 1}: " + ", ".join(
+            f"{c.name} {sum(c.seconds[-args.steps:]) / args.steps:.3f} s a step" for c in (plain, saving)), flush=True)
+    saves = sum(stall > 0 for stall in saving.stalls)
+    growth = sum(saving.seconds) / sum(plain.seconds) - 1
+    print(f"  {saves} checkpoints: training time grows by {100 * growth:.1f} %, longest stall {max(saving.stalls):.3f} s")
+    return [{"name": saving.name, "batch": args.batch, "seq": seq, "threads": args.threads, "checkpoints": saves,
+             "growth": round(growth, 4), "longest_stall_seconds": max(saving.stalls)}]
+
+
 def report(args, seq, contenders, peers, mine):
     tokens, rows = args.batch * seq, []
     best_peer = min((median(p.seconds) for p in peers), default=None)
@@ -196,6 +220,7 @@ def main():
     parser.add_argument("--batch", type=int, default=4, help="sequences a step (4)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds (3)")
     parser.add_argument("--steps", type=int, default=4, help="counted steps a round (4)")
+    parser.add_argument("--save-every", type=int, default=0, help="compare with and without checkpoints, every so many steps")
     parser.add_argument("--threads", type=int, default=2, help="threads in all (2)")
     parser.add_argument("--precision", default="bf16", choices=("bf16", "fp32"), help="Tern's (bf16)")
     parser.add_argument("--peer", help="a Python that has torch, or none (tests/.venv if it is there)")
@@ -217,7 +242,7 @@ def main():
         sizes = [int(seq) for seq in args.seq.split(",")]
         write_tokens(os.path.join(folder, "tokens.bin"), (WARMUP_STEPS + args.steps + 2) * args.batch * max(sizes) + 1)
         for seq in sizes:
-            rows += compare(args, seq, folder)
+            rows += compare_saving(args, seq, folder) if args.save_every else compare(args, seq, folder)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)
