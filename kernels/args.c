@@ -496,6 +496,15 @@ tern_status tern_args_check_cross_entropy(struct tern_device *device,
     const int64_t cells[2] = {args->rows, args->v};
     tern_check_rows(&check, "logits", args->logits, args->dtype, cells, args->ld,
                     args->backward ? TERN_OPERAND_WRITE : TERN_OPERAND_READ);
+    if (!tern_dptr_is_null(args->dlogits)) {
+        if (!args->backward) {
+            TERN_CHECK_REFUSE(&check, "%s: dlogits is given, expected null without backward",
+                              check.op);
+        }
+        tern_check_stride(&check, "ldd", args->ldd, "v", args->v);
+        tern_check_rows(&check, "dlogits", args->dlogits, TERN_BF16, cells, args->ldd,
+                        TERN_OPERAND_WRITE);
+    }
     tern_check_vector(&check, "targets", args->targets, TERN_I32, args->rows, TERN_OPERAND_READ);
     tern_check_vector(&check, "nll", args->nll, args->dtype, args->rows, TERN_OPERAND_WRITE);
     return tern_check_finish(&check);

@@ -157,8 +157,10 @@ struct tern_cost tern_cost_cross_entropy(const struct tern_cross_entropy_args *a
 {
     double cells = (double)args->rows * (double)args->v, e = side_of(args->dtype);
     double flops = cells * (FUNCTION_FLOPS + 3 + (args->backward ? 2 : 0));
-    return (struct tern_cost){flops,
-                              cells * e * (args->backward ? 2 : 1) + (double)args->rows * (4 + e)};
+    double written = !args->backward                    ? 0
+                     : tern_dptr_is_null(args->dlogits) ? e
+                                                        : size_of(TERN_BF16);
+    return (struct tern_cost){flops, cells * (e + written) + (double)args->rows * (4 + e)};
 }
 
 struct tern_cost tern_cost_adamw(const struct tern_adamw_args *args)

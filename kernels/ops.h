@@ -171,13 +171,15 @@ struct tern_add_args {
 };
 
 /* Softmax cross-entropy of rows of logits (R, V), row stride ld: nll[r] = lse - logits[r][target]; targets outside
- * [0, V) (use -1) count nothing: nll 0. backward: logits become softmax - one_hot (zero for ignored rows), unscaled;
- * nll is written then too. */
+ * [0, V) (use -1) count nothing: nll 0. backward: the gradient, softmax - one_hot (zero for ignored rows), unscaled,
+ * takes the place of logits; or, with dlogits, goes there in bf16, and logits hold nothing of use afterwards. nll is
+ * written then too. */
 struct tern_cross_entropy_args {
     struct tern_dptr logits;  /* f32 (R, V) */
     struct tern_dptr targets; /* i32 (R) */
     struct tern_dptr nll;     /* f32 (R) */
-    int64_t rows, v, ld;
+    struct tern_dptr dlogits; /* bf16 (R, V), row stride ldd; or null; backward only */
+    int64_t rows, v, ld, ldd;
     bool backward;
     enum tern_dtype dtype; /* of logits and nll: f32, which is 0 */
 };

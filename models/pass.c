@@ -40,6 +40,7 @@ struct tern_pass {
     struct tern_dptr branch; /* (N, C) output of a sublayer before it joins the stream */
     struct tern_dptr x_final, norm_final, mean_final, rstd_final;
     struct tern_dptr logits;         /* f32 (chunk_rows, V) */
+    struct tern_dptr dlogits;        /* dtype (chunk_rows, V); in f32 the logits themselves */
     struct tern_dptr cos, sin;       /* f32 (T, D/2) */
     struct tern_dptr dstream, dnorm; /* (N, C) */
     struct tern_dptr dact, dup, dqkv, datt;
@@ -135,6 +136,10 @@ static void carve_backward(struct carver *carver, struct tern_pass *pass)
 {
     const struct tern_model *model = pass->model;
     int64_t n = pass->n;
+    pass->dlogits = pass->logits;
+    if (model->dtype == TERN_BF16) {
+        pass->dlogits = carve(carver, pass->chunk_rows * model->config.vocab_size, model->dtype);
+    }
     pass->dstream = carve(carver, n * model->config.width, model->dtype);
     pass->dnorm = carve(carver, n * model->config.width, model->dtype);
     pass->dact = carve(carver, n * model->config.ff_width, model->dtype);
@@ -501,9 +506,13 @@ static tern_status loss_rows(struct tern_pass *pass,
                                      .logits = pass->logits,
                                      .targets = tern_dptr_at(targets, first, TERN_I32),
                                      .nll = tern_dptr_at(nll, first, TERN_F32),
+                                     .dlogits = backward && pass->model->dtype == TERN_BF16
+                                                    ? pass->dlogits
+                                                    : (struct tern_dptr){0},
                                      .rows = rows,
                                      .v = pass->model->config.vocab_size,
                                      .ld = pass->model->config.vocab_size,
+                                     .ldd = pass->model->config.vocab_size,
                                      .backward = backward,
                                  });
 }
@@ -559,7 +568,7 @@ static tern_status head_backward(struct tern_pass *pass,
         TERN_RETURN_IF_ERR(loss_rows(pass, targets, nll, first, rows, true));
         TERN_RETURN_IF_ERR(
             tern_op_gemm(pass->device, &(struct tern_gemm_args){
-                                           .a = pass->logits,
+                                           .a = pass->dlogits,
                                            .b = weight_at(model, weights, model->head),
                                            .d = tern_dptr_at(pass->dnorm, first * c, model->dtype),
                                            .m = rows,
@@ -568,14 +577,14 @@ static tern_status head_backward(struct tern_pass *pass,
                                            .lda = v,
                                            .ldb = c,
                                            .ldd = c,
-                                           .a_dtype = TERN_F32,
+                                           .a_dtype = model->dtype,
                                            .b_dtype = model->dtype,
                                            .d_dtype = model->dtype,
                                            .compute = model->dtype,
                                        }));
         TERN_RETURN_IF_ERR(tern_op_gemm(
             pass->device, &(struct tern_gemm_args){
-                              .a = pass->logits,
+                              .a = pass->dlogits,
                               .b = tern_dptr_at(pass->norm_final, first * c, model->dtype),
                               .d = tern_dptr_at(grads, model->head, TERN_F32),
                               .m = v,
@@ -586,7 +595,7 @@ static tern_status head_backward(struct tern_pass *pass,
                               .ldd = c,
                               .trans_a = true,
                               .accumulate = accumulate || first > 0,
-                              .a_dtype = TERN_F32,
+                              .a_dtype = model->dtype,
                               .b_dtype = model->dtype,
                               .d_dtype = TERN_F32,
                               .compute = model->dtype,

@@ -1,4 +1,4 @@
-/* loss.c - softmax cross-entropy of rows of f32 logits (R, V), in place.
+/* loss.c - softmax cross-entropy of rows of f32 logits (R, V), in place or to bf16 gradients.
  *
  * A task is a row: its maximum, then exp(x - max) and its sum, then (backward) the scaling. A row
  * of 50,257 logits is 201 KB and stays in the second-level cache, so memory sees it once in and
@@ -80,6 +80,16 @@ static void scale_row(float *x, int64_t n, float factor)
 #undef STEP
 }
 
+/* out = bf16 of x * factor, and less one at the target. */
+static void scale_row_bf16(const float *x, tern_bf16 *out, int64_t n, float factor, int64_t target)
+{
+    vf f = vf_set1(factor);
+#define STEP(i, n_) vf_put_n(out, i, vf_get_n(x, i, n_, false) * f, n_, true)
+    VF_EACH(n, STEP);
+#undef STEP
+    out[target] = tern_f32_to_bf16(x[target] * factor - 1.0f);
+}
+
 static void loss_task(void *arg, int64_t row, int thread)
 {
     (void)thread;
@@ -87,9 +97,13 @@ static void loss_task(void *arg, int64_t row, int thread)
     float *x = (float *)tern_cpu_ptr(a->logits) + row * a->ld;
     int32_t target = ((const int32_t *)tern_cpu_ptr(a->targets))[row];
     float *nll = (float *)tern_cpu_ptr(a->nll) + row;
+    tern_bf16 *dlogits =
+        tern_dptr_is_null(a->dlogits) ? NULL : (tern_bf16 *)tern_cpu_ptr(a->dlogits) + row * a->ldd;
     if (target < 0 || target >= a->v) {
         *nll = 0;
-        if (a->backward) {
+        if (dlogits != NULL) {
+            memset(dlogits, 0, (size_t)a->v * sizeof *dlogits);
+        } else if (a->backward) {
             memset(x, 0, (size_t)a->v * sizeof *x);
         }
         return;
@@ -98,7 +112,9 @@ static void loss_task(void *arg, int64_t row, int thread)
     double at_target = x[target];
     double sum = exp_row(x, a->v, max, a->backward);
     *nll = (float)((double)max + log(sum) - at_target);
-    if (a->backward) {
+    if (dlogits != NULL) {
+        scale_row_bf16(x, dlogits, a->v, (float)(1.0 / sum), target);
+    } else if (a->backward) {
         scale_row(x, a->v, (float)(1.0 / sum));
         x[target] -= 1.0f;
     }

@@ -20,7 +20,12 @@ static void row_loss(const struct tern_cross_entropy_args *args, int64_t r)
     tern_ref_put(args->nll, dtype, r, nll);
     for (int64_t i = 0; i < args->v && args->backward; i++) {
         double p = exp(tern_ref_get(args->logits, dtype, row + i) - max) / total;
-        tern_ref_put(args->logits, dtype, row + i, counts ? p - (i == target ? 1 : 0) : 0);
+        double gradient = counts ? p - (i == target ? 1 : 0) : 0;
+        if (tern_dptr_is_null(args->dlogits)) {
+            tern_ref_put(args->logits, dtype, row + i, gradient);
+        } else {
+            tern_ref_put(args->dlogits, TERN_BF16, r * args->ldd + i, gradient);
+        }
     }
 }
 

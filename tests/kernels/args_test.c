@@ -49,6 +49,7 @@ static const char ATTENTION[] = "attention_fwd b=2 tq=5 tkv=5 h=4 k=2 d=8 layout
 static const char ATTENTION_BWD[] = "attention_bwd b=2 tq=5 tkv=5 h=4 k=2 d=8 layout=0 lse=1";
 static const char ROPE[] = "rope n=6 t=3 heads=2 d=8";
 static const char CE[] = "cross_entropy rows=3 v=9 bwd=1";
+static const char CE_BF16[] = "cross_entropy rows=3 v=9 bwd=1 half=1";
 static const char ADAMW[] = "adamw n=5 copy=2 step=3";
 static const char SUMSQ[] = "sumsq blocks=3 n=20";
 
@@ -135,6 +136,8 @@ static const struct row g_rows[] = {
     {"add n=9", AT(add.n), SET_I64, -9, "n is -9"},
     {"add n=9", AT(add.b), SET_NULL, 0, "b is null"},
     {CE, AT(cross_entropy.ld), SET_I64, 8, "ld is 8, expected at least v = 9"},
+    {CE_BF16, AT(cross_entropy.ldd), SET_I64, 8, "ldd is 8, expected at least v = 9"},
+    {CE_BF16, AT(cross_entropy.backward), SET_INT, 0, "dlogits is given, expected null"},
     {CE, AT(cross_entropy.dtype), SET_INT, TERN_BF16, "expected f32 logits"},
     {CE, AT(cross_entropy.nll), SET_NULL, 0, "nll is null"},
     {CE, AT(cross_entropy.targets), SET_NULL, 0, "targets is null"},

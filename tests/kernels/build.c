@@ -413,11 +413,20 @@ static void build_cross_entropy(struct tern_instance *in)
                                              .ld = d[CE_V] + d[CE_PAD],
                                              .backward = d[CE_BWD] != 0,
                                              .dtype = dtype};
-    struct tern_tensor *logits =
-        TENSOR(in, cross_entropy, logits, dtype, args->backward ? TERN_ROLE_IN_OUT : TERN_ROLE_IN,
-               args->rows, args->v);
+    struct tern_tensor *logits = TENSOR(in, cross_entropy, logits, dtype,
+                                        d[CE_HALF]       ? TERN_ROLE_IN_LOST
+                                        : args->backward ? TERN_ROLE_IN_OUT
+                                                         : TERN_ROLE_IN,
+                                        args->rows, args->v);
     logits->stride = args->ld;
     logits->length = args->v;
+    if (d[CE_HALF]) {
+        args->ldd = d[CE_V] + 2 * d[CE_PAD];
+        struct tern_tensor *dlogits =
+            TENSOR(in, cross_entropy, dlogits, TERN_BF16, TERN_ROLE_OUT, args->rows, args->v);
+        dlogits->stride = args->ldd;
+        dlogits->length = args->v;
+    }
     struct tern_tensor *targets =
         TENSOR(in, cross_entropy, targets, TERN_I32, TERN_ROLE_IN, 1, args->rows);
     targets->fill = TERN_FILL_TARGETS;

@@ -27,7 +27,7 @@ static const char *const g_dims[TERN_OP_COUNT][TERN_CASE_DIMS] = {
     [TERN_OP_GLU_FWD] = {"n", "f", "act"},
     [TERN_OP_GLU_BWD] = {"n", "f", "act"},
     [TERN_OP_ADD] = {"n", "alias"},
-    [TERN_OP_CROSS_ENTROPY] = {"rows", "v", "pad", "bwd", "ignore"},
+    [TERN_OP_CROSS_ENTROPY] = {"rows", "v", "pad", "bwd", "ignore", "half"},
     [TERN_OP_ADAMW] = {"n", "copy", "step"},
     [TERN_OP_SUMSQ] = {"blocks", "n"},
     [TERN_OP_CAST] = {"n", "from", "to"},
@@ -255,15 +255,19 @@ static void add_loss(void)
             add(TERN_OP_CROSS_ENTROPY, TERN_DATA_NORMAL, DIMS(5, widths[i], 0, bwd, 0));
             add(TERN_OP_CROSS_ENTROPY, TERN_DATA_NORMAL, DIMS(9, widths[i], 3, bwd, 1));
         }
+        add(TERN_OP_CROSS_ENTROPY, TERN_DATA_NORMAL, DIMS(5, widths[i], 0, 1, 1, 1));
+        add(TERN_OP_CROSS_ENTROPY, TERN_DATA_NORMAL, DIMS(4, widths[i], 5, 1, 0, 1));
     }
     for (int data = TERN_DATA_MEAN; data < TERN_DATA_COUNT; data++) {
         for (int64_t bwd = 0; bwd < 2; bwd++) {
             add(TERN_OP_CROSS_ENTROPY, (enum tern_case_data)data, DIMS(6, 200, 1, bwd, 1));
         }
+        add(TERN_OP_CROSS_ENTROPY, (enum tern_case_data)data, DIMS(6, 200, 1, 1, 1, 1));
     }
     add(TERN_OP_CROSS_ENTROPY, TERN_DATA_NORMAL, DIMS(1, 257, 0, 1, 1));
     bench(TERN_OP_CROSS_ENTROPY, DIMS(128, 50257, 0, 0, 1));
     bench(TERN_OP_CROSS_ENTROPY, DIMS(128, 50257, 0, 1, 1));
+    bench(TERN_OP_CROSS_ENTROPY, DIMS(128, 50257, 0, 1, 1, 1));
 }
 
 static void add_optimizer(void)

@@ -110,7 +110,8 @@ enum {
     CE_V,
     CE_PAD,
     CE_BWD,
-    CE_IGNORE
+    CE_IGNORE,
+    CE_HALF
 };
 enum {
     ADAMW_N,

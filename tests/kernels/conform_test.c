@@ -57,7 +57,8 @@ static void compare(const struct tern_instance *in,
 {
     for (int i = 0; i < in->tensor_count; i++) {
         const struct tern_tensor *t = &in->tensors[i];
-        for (int64_t j = 0; t->role != TERN_ROLE_IN && j < tern_tensor_elements(t); j++) {
+        bool is_result = t->role == TERN_ROLE_OUT || t->role == TERN_ROLE_IN_OUT;
+        for (int64_t j = 0; is_result && j < tern_tensor_elements(t); j++) {
             double w = want->value[i][j], g = got->value[i][j];
             if (!tern_tensor_is_used(t, j) || w == g) {
                 continue;

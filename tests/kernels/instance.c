@@ -203,7 +203,7 @@ bool tern_instance_forward_case(const struct tern_case *c, struct tern_case *fwd
         return true;
     case TERN_OP_CROSS_ENTROPY:
         fwd_out->dim[CE_BWD] = 0;
-        return c->dim[CE_BWD] != 0;
+        return c->dim[CE_BWD] != 0 && c->dim[CE_HALF] == 0; /* bf16 is too coarse for differences */
     case TERN_OP_ROPE:
         fwd_out->dim[ROPE_BWD] = 0;
         return c->dim[ROPE_BWD] != 0;

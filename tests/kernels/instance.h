@@ -12,9 +12,10 @@ enum {
 };
 
 enum tern_role {
-    TERN_ROLE_IN,    /* must come back unchanged */
-    TERN_ROLE_OUT,   /* all NaN before the op, no NaN after it */
-    TERN_ROLE_IN_OUT /* read and written */
+    TERN_ROLE_IN,     /* must come back unchanged */
+    TERN_ROLE_OUT,    /* all NaN before the op, no NaN after it */
+    TERN_ROLE_IN_OUT, /* read and written */
+    TERN_ROLE_IN_LOST /* read, then of no use */
 };
 
 enum tern_fill {

@@ -407,7 +407,9 @@ static void cross_entropy(struct tern_instance *in, const struct view *v)
 {
     const struct tern_cross_entropy_args *args = &in->args.cross_entropy;
     const double *x = input(v, "logits"), *targets = input(v, "targets");
-    struct tern_tensor *logits = output(in, "logits"), *nll = output(in, "nll");
+    struct tern_tensor *half = output(in, "dlogits"), *nll = output(in, "nll");
+    struct tern_tensor *gradient = half != NULL ? half : output(in, "logits");
+    int64_t stride = half != NULL ? args->ldd : args->ld;
     for (int64_t r = 0; r < args->rows; r++) {
         double max = -INFINITY, total = 0;
         const double *row = x + r * args->ld;
@@ -423,7 +425,7 @@ static void cross_entropy(struct tern_instance *in, const struct view *v)
         for (int64_t i = 0; i < args->v; i++) {
             double p = exp(row[i] - max) / total * (1 + max - row[i]);
             bool is_target = (double)i == targets[r];
-            logits->magnitude[r * args->ld + i] = counts ? p + (is_target ? 1 : 0) : 0;
+            gradient->magnitude[r * stride + i] = counts ? p + (is_target ? 1 : 0) : 0;
         }
     }
 }
