@@ -1,0 +1,255 @@
+/* memory.cc - device memory: one range that the host cannot touch, and what lies where in it; pinned host memory. */
+#include "tests/cusim/sim.h"
+
+#include <fcntl.h>
+#include <map>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace cusim
+{
+
+/* Addresses of one device. Far more than its memory, so that what is freed stays unused for a while. */
+static const size_t DEVICE_SPAN = (size_t)8 << 30;
+static const size_t ALIGN = 256, PAGE = 4096;
+
+static char *g_start, *g_alias;
+static int g_file;
+static size_t
+    g_used_span[DEVICES_MAX]; /* from the device's start: addresses that were ever given out */
+static bool g_is_open;
+
+struct block {
+    size_t bytes;  /* as asked for */
+    size_t number; /* of all allocations, for reports */
+    int device;
+};
+static std::map<char *, block> g_blocks; /* live, by address */
+static std::map<char *, block> g_pinned;
+static size_t g_live_bytes[DEVICES_MAX], g_count;
+
+static void die(const char *what)
+{
+    perror(what);
+    abort();
+}
+
+static void map_range()
+{
+    size_t span = DEVICE_SPAN * DEVICES_MAX;
+    g_file = memfd_create("cusim", MFD_CLOEXEC);
+    if (g_file < 0 || ftruncate(g_file, (off_t)span) != 0) {
+        die("cusim: the simulated GPUs' memory (memfd_create, ftruncate)");
+    }
+    void *start = mmap(nullptr, span, PROT_NONE, MAP_SHARED | MAP_NORESERVE, g_file, 0);
+    void *alias =
+        mmap(nullptr, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, g_file, 0);
+    if (start == MAP_FAILED || alias == MAP_FAILED) {
+        die("cusim: the simulated GPUs' memory (mmap)");
+    }
+    madvise(start, span, MADV_DONTDUMP);
+    madvise(alias, span, MADV_DONTDUMP);
+    g_start = (char *)start;
+    g_alias = (char *)alias;
+}
+
+char *range_start()
+{
+    static bool is_mapped = (map_range(), true);
+    (void)is_mapped;
+    return g_start;
+}
+
+char *range_end()
+{
+    return range_start() + DEVICE_SPAN * DEVICES_MAX;
+}
+
+void *raw(const void *p)
+{
+    return is_device_address(p) ? g_alias + ((const char *)p - g_start) : const_cast<void *>(p);
+}
+
+static void protect(int how)
+{
+    for (int i = 0; i < DEVICES_MAX; i++) {
+        char *start = range_start() + (size_t)i * DEVICE_SPAN;
+        if (g_used_span[i] > 0 && mprotect(start, g_used_span[i], how) != 0) {
+            die("cusim: mprotect");
+        }
+    }
+}
+
+void open_device_memory()
+{
+    if (!g_is_open) {
+        protect(PROT_READ | PROT_WRITE);
+        g_is_open = true;
+    }
+}
+
+void close_device_memory()
+{
+    if (g_is_open) {
+        protect(PROT_NONE);
+        g_is_open = false;
+    }
+}
+
+/* ---- allocations ---- */
+
+static size_t round_up(size_t bytes, size_t to)
+{
+    return (bytes + to - 1) / to * to;
+}
+
+/* An address range of `pages` in the device's part, behind what was used so far, else the first gap. */
+static char *find_place(int device, size_t span)
+{
+    char *start = range_start() + (size_t)device * DEVICE_SPAN;
+    if (g_used_span[device] + span <= DEVICE_SPAN) {
+        char *place = start + g_used_span[device];
+        g_used_span[device] += span;
+        return place;
+    }
+    char *place = start;
+    for (auto it = g_blocks.lower_bound(start); it != g_blocks.end(); ++it) {
+        char *gap_end = (char *)((uintptr_t)it->first / PAGE * PAGE);
+        if (it->second.device != device || (gap_end > place && (size_t)(gap_end - place) >= span)) {
+            break;
+        }
+        place = it->first + round_up(it->second.bytes, ALIGN) + 2 * PAGE;
+    }
+    return place + span <= start + DEVICE_SPAN ? place : nullptr;
+}
+
+/* Each block ends, rounded to 256 bytes as cudaMalloc does, at the end of a page; a page or more lies between two. */
+cudaError_t allocate(size_t bytes, int device, void **out)
+{
+    *out = nullptr;
+    size_t rounded = round_up(bytes, ALIGN), pages = round_up(rounded, PAGE);
+    if (rounded > free_memory(device)) {
+        return cudaErrorMemoryAllocation;
+    }
+    char *place = find_place(device, pages + PAGE);
+    if (place == nullptr) {
+        return cudaErrorMemoryAllocation;
+    }
+    char *start = place + pages - rounded;
+    memset(raw(start), 0xff, rounded);
+    g_blocks[start] = {bytes, ++g_count, device};
+    g_live_bytes[device] += rounded;
+    count_live("device memory", 1);
+    *out = start;
+    return cudaSuccess;
+}
+
+void release(void *p)
+{
+    auto it = g_blocks.find((char *)p);
+    if (it == g_blocks.end()) {
+        cusim_fail("cudaFree of %p: %s", p, describe_address(p).c_str());
+    }
+    size_t rounded = round_up(it->second.bytes, ALIGN);
+    char *start = (char *)((uintptr_t)p / PAGE * PAGE);
+    size_t pages = round_up(rounded, PAGE);
+    g_live_bytes[it->second.device] -= rounded;
+    fallocate(g_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, start - g_start, (off_t)pages);
+    count_live("device memory", -1);
+    g_blocks.erase(it);
+}
+
+size_t free_memory(int device)
+{
+    size_t live = g_live_bytes[device];
+    return live < device_memory() ? device_memory() - live : 0;
+}
+
+/* ---- what lies where ---- */
+
+static const std::pair<char *const, block> *block_around(const std::map<char *, block> &blocks,
+                                                         const void *p)
+{
+    auto it = blocks.upper_bound((char *)const_cast<void *>(p));
+    if (it == blocks.begin()) {
+        return nullptr;
+    }
+    --it;
+    return (const char *)p < it->first + it->second.bytes ? &*it : nullptr;
+}
+
+std::string describe_address(const void *p)
+{
+    char text[256];
+    if (!is_device_address(p)) {
+        snprintf(text, sizeof text, "%s host memory",
+                 block_around(g_pinned, p) != nullptr ? "pinned" : "pageable");
+        return text;
+    }
+    const auto *around = block_around(g_blocks, p);
+    if (around != nullptr) {
+        snprintf(text, sizeof text, "byte %zd of the %zu of allocation %zu on GPU %d",
+                 (const char *)p - around->first, around->second.bytes, around->second.number,
+                 around->second.device);
+        return text;
+    }
+    auto next = g_blocks.upper_bound((char *)const_cast<void *>(p));
+    if (next == g_blocks.begin()) {
+        return "device memory that is not allocated";
+    }
+    auto last = std::prev(next);
+    ptrdiff_t beyond = (const char *)p - (last->first + last->second.bytes);
+    snprintf(text, sizeof text,
+             "device memory that is not allocated, %zd bytes behind the end of allocation %zu of "
+             "%zu bytes",
+             beyond, last->second.number, last->second.bytes);
+    return text;
+}
+
+cudaError_t pin(void *p, size_t bytes, int device)
+{
+    if (g_pinned.count((char *)p) != 0) {
+        return cudaErrorHostMemoryAlreadyRegistered;
+    }
+    g_pinned[(char *)p] = {bytes, 0, device};
+    count_live("pinned host memory", 1);
+    return cudaSuccess;
+}
+
+bool unpin(void *p)
+{
+    if (g_pinned.erase((char *)p) == 0) {
+        return false;
+    }
+    count_live("pinned host memory", -1);
+    return true;
+}
+
+} // namespace cusim
+
+using namespace cusim;
+
+enum cusim_kind cusim_kind_of(const void *start, size_t bytes, int *device_out)
+{
+    guard lock(g_lock);
+    bool is_device = is_device_address(start);
+    const auto *around = block_around(is_device ? g_blocks : g_pinned, start);
+    if (around != nullptr && (const char *)start + bytes > around->first + around->second.bytes) {
+        around = nullptr; /* a part of it only */
+    }
+    if (device_out != nullptr) {
+        *device_out = around == nullptr ? -1 : around->second.device;
+    }
+    if (is_device) {
+        return around == nullptr ? CUSIM_NOWHERE : CUSIM_DEVICE;
+    }
+    return around == nullptr ? CUSIM_PAGEABLE : CUSIM_PINNED;
+}
+
+void *cusim_raw(const void *pointer)
+{
+    return raw(pointer);
+}

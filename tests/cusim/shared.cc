@@ -1,0 +1,125 @@
+/* shared.cc - shared memory: each variable has a place of its own, ending at a page that faults. */
+#include "tests/cusim/sim.h"
+
+#include <map>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+namespace cusim
+{
+
+enum {
+    PAGE = 4096,
+    VARIABLE_ALIGN = 16,
+    DYNAMIC_ALIGN = 128,
+    FILL = 0xff
+};
+static const size_t ARENA_BYTES = (size_t)64 << 20;
+
+struct variable {
+    const char *name;
+    char *start;
+    size_t bytes;
+    uint64_t block; /* the last one that used it */
+};
+static std::map<const void *, variable> g_variables;
+static char *g_arena;
+static size_t g_used;
+static char *g_dynamic;
+static size_t g_dynamic_bytes;
+static uint64_t g_block;      /* counts blocks */
+static size_t g_static_bytes; /* of this block */
+
+static void map_arena()
+{
+    void *arena =
+        mmap(nullptr, ARENA_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (arena == MAP_FAILED) {
+        perror("cusim: shared memory");
+        abort();
+    }
+    g_arena = (char *)arena;
+}
+
+/* A place of `bytes`, whose end, rounded up to align, is the end of a page before one that faults. */
+static char *take_place(size_t bytes, size_t align)
+{
+    static bool is_mapped = (map_arena(), true);
+    (void)is_mapped;
+    size_t rounded = (bytes + align - 1) / align * align;
+    size_t pages = (rounded + PAGE - 1) / PAGE * PAGE;
+    if (g_used + pages + PAGE > ARENA_BYTES) {
+        cusim_fail("more than %zu bytes for all shared variables of all kernels", ARENA_BYTES);
+    }
+    char *start = g_arena + g_used;
+    mprotect(start, pages, PROT_READ | PROT_WRITE);
+    g_used += pages + PAGE;
+    return start + pages - rounded;
+}
+
+void use_dynamic_shared(size_t bytes)
+{
+    static std::map<size_t, char *> places; /* one for each size that was ever asked for */
+    char *&place = places[bytes];
+    if (place == nullptr && bytes > 0) {
+        place = take_place(bytes, DYNAMIC_ALIGN);
+    }
+    g_dynamic = place;
+    g_dynamic_bytes = bytes;
+}
+
+void begin_shared()
+{
+    g_block++;
+    g_static_bytes = 0;
+    if (g_dynamic_bytes > 0) {
+        memset(g_dynamic, FILL, g_dynamic_bytes);
+    }
+}
+
+static void begin_variable(variable &it)
+{
+    it.block = g_block;
+    g_static_bytes += (it.bytes + VARIABLE_ALIGN - 1) / VARIABLE_ALIGN * VARIABLE_ALIGN;
+    if (g_static_bytes > SHARED_DEFAULT_BYTES) {
+        cusim_fail("%zu bytes of static shared memory, at most %d are there", g_static_bytes,
+                   (int)SHARED_DEFAULT_BYTES);
+    }
+    if (g_static_bytes + g_dynamic_bytes > SHARED_OPTIN_BYTES) {
+        cusim_fail("%zu bytes of static and %zu of dynamic shared memory, at most %d are there",
+                   g_static_bytes, g_dynamic_bytes, (int)SHARED_OPTIN_BYTES);
+    }
+    memset(it.start, FILL, it.bytes);
+}
+
+} // namespace cusim
+
+using namespace cusim;
+
+void *cusim_shared(const void *tag, size_t bytes, const char *name)
+{
+    static const void *last_tag;
+    static variable *last;
+    if (tag != last_tag) {
+        auto [it, is_new] = g_variables.try_emplace(tag);
+        if (is_new) {
+            it->second = {name, take_place(bytes, VARIABLE_ALIGN), bytes, 0};
+        }
+        last_tag = tag;
+        last = &it->second;
+    }
+    if (last->block != g_block) {
+        begin_variable(*last);
+    }
+    return last->start;
+}
+
+void *cusim_dynamic_shared()
+{
+    if (g_dynamic_bytes == 0) {
+        cusim_fail("the kernel has dynamic shared memory, and was launched with 0 bytes of it");
+    }
+    return g_dynamic;
+}
