@@ -105,13 +105,23 @@ static tern_status wait_for(struct tern_cuda_device *cuda, cudaEvent_t event)
     return tern_cuda_status(cudaEventSynchronize(event), cuda->name);
 }
 
-/* The next block that uploads and downloads pass through, when the copy that last used it is done. */
+/* The first upload of a queue takes its blocks: most queues never upload. */
+static tern_status open_slot(struct tern_cuda_slot *slot)
+{
+    TERN_RETURN_IF_ERR(
+        tern_cuda_status(cudaHostAlloc(&slot->block, TERN_CUDA_SLOT_BYTES, cudaHostAllocDefault),
+                         "pinned memory for uploads"));
+    unsigned flags = cudaEventDisableTiming | cudaEventBlockingSync;
+    return tern_cuda_status(cudaEventCreateWithFlags(&slot->is_free, flags), "cudaEventCreate");
+}
+
+/* The next block that uploads pass through, when the copy that last used it is done. */
 static tern_status take_slot(struct tern_cuda_device *cuda, struct tern_cuda_slot **out)
 {
     struct tern_cuda_slot *slot = &cuda->slots[cuda->next_slot];
     cuda->next_slot = (cuda->next_slot + 1) % TERN_CUDA_SLOTS;
     *out = slot;
-    return wait_for(cuda, slot->is_free);
+    return slot->block == NULL ? open_slot(slot) : wait_for(cuda, slot->is_free);
 }
 
 /* Pinned memory makes the copy asynchronous; a pageable source would stop the host until the stream has come that far. */
@@ -283,21 +293,6 @@ static void cuda_close(struct tern_device *device)
     tern_free(cuda);
 }
 
-static tern_status take_slots(struct tern_cuda_device *cuda)
-{
-    for (int i = 0; i < TERN_CUDA_SLOTS; i++) {
-        struct tern_cuda_slot *slot = &cuda->slots[i];
-        TERN_RETURN_IF_ERR(tern_cuda_status(
-            cudaHostAlloc(&slot->block, TERN_CUDA_SLOT_BYTES, cudaHostAllocDefault),
-            "pinned memory for uploads"));
-        TERN_RETURN_IF_ERR(
-            tern_cuda_status(cudaEventCreateWithFlags(&slot->is_free, cudaEventDisableTiming |
-                                                                          cudaEventBlockingSync),
-                             "cudaEventCreate"));
-    }
-    return TERN_OK;
-}
-
 static tern_status open_queue(int ordinal, const char *name, struct tern_device **out)
 {
     struct tern_cuda_device *cuda = tern_alloc_zero("cuda device", 1, sizeof *cuda);
@@ -344,7 +339,6 @@ static tern_status open_queue(int ordinal, const char *name, struct tern_device 
                                                   cudaEventDisableTiming | cudaEventBlockingSync),
                          "cudaEventCreate"),
         fail);
-    TERN_GOTO_IF_ERR(status, take_slots(cuda), fail);
     *out = &cuda->base;
     return TERN_OK;
 fail:
