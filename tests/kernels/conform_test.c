@@ -166,11 +166,14 @@ static bool wants_storage(const struct tern_case *c, int storage)
            (only == NULL || strcmp(only, tern_dtype_name(g_storages[storage])) == 0);
 }
 
-/* All cases of one op, or the one of TERN_CASE. */
+/* All cases of one op, or the one of TERN_CASE; TERN_OP=norm_bwd leaves the other ops out. */
 static void test_op(void **state)
 {
     enum tern_op op = (enum tern_op)(intptr_t)*state;
-    const char *only = getenv("TERN_CASE");
+    const char *only = getenv("TERN_CASE"), *only_op = getenv("TERN_OP");
+    if (only_op != NULL && strcmp(only_op, tern_op_name(op)) != 0) {
+        skip();
+    }
     struct tern_case one;
     int count = 1, before = g_failures;
     const struct tern_case *cases = &one;
