@@ -220,6 +220,8 @@ struct tern_op_limits {
     int64_t heads, kv_heads, head_width;
     int64_t batch;
     int64_t vocab;
+    /* Algorithms may be chosen by timing them: faster, but two processes may then sum in different orders. */
+    bool may_tune;
 };
 
 struct tern_ops {

@@ -30,6 +30,7 @@ static const struct {
     {"TERN_LOG", g_logs, 0, "error, warn, info or debug"},
     {"TERN_METADATA_URL", NULL, 0, "base of the cloud's metadata service"},
     {"TERN_CUDA_PLUGIN", NULL, 0, "path of libtern_cuda.so"},
+    {"TERN_CUDA_CACHE", NULL, 0, "file of the GPU's matrix product plans, or off"},
     {"TERN_MPI_PLUGIN", NULL, 0, "path of libtern_mpi.so"},
     {"TERN_COMM_TIMEOUT", NULL, 86400, "seconds a rank may be late before the job ends with 34"},
     {"TERN_FAULT", NULL, 0, "tests only: faults on purpose"},

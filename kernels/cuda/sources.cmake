@@ -2,6 +2,8 @@
 set(here ${CMAKE_CURRENT_LIST_DIR})
 set(TERN_CUDA_C
   ${here}/plugin.c ${here}/host.c ${here}/err.c ${here}/device.c ${here}/stubs.c
+  ${here}/blas.c ${here}/blas_lt.c ${here}/blas_plan.c ${here}/blas_table.c ${here}/blas_cache.c ${here}/blas_problem.c
   ${here}/../../runtime/base/dtype.c
   ${here}/../../comm/nccl/plugin.c)
-set(TERN_CUDA_CU)
+set(TERN_CUDA_CU
+  ${here}/blas_side.cu)

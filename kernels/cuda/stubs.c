@@ -19,7 +19,6 @@ STUB(embed_fwd)
 STUB(embed_bwd)
 STUB(norm_fwd)
 STUB(norm_bwd)
-STUB(gemm)
 STUB(bias_bwd)
 STUB(attention_fwd)
 STUB(attention_bwd)
@@ -46,17 +45,3 @@ NOTHING(norm)
 NOTHING(embed)
 NOTHING(reduce)
 NOTHING(attention)
-NOTHING(blas)
-
-__attribute__((weak)) tern_status tern_cuda_blas_open(struct tern_cuda_device *device,
-                                                      struct tern_cuda_blas **out)
-{
-    (void)device;
-    *out = NULL;
-    return TERN_OK;
-}
-
-__attribute__((weak)) void tern_cuda_blas_close(struct tern_cuda_blas *blas)
-{
-    (void)blas;
-}
