@@ -315,6 +315,7 @@ static tern_status plan_memory(struct tern_job *job, bool print)
     int64_t device_total = 0;
     struct tern_pass_options options = pass_options(job);
     struct tern_op_limits limits = tern_pass_limits(&job->model, &options);
+    limits.may_tune = !job->config.train.deterministic;
     size_t workspace = 0;
     TERN_RETURN_IF_ERR(tern_device_prepare(job->device, &limits, &workspace));
     write_bills(job, workspace);
