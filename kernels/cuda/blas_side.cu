@@ -11,11 +11,9 @@ extern "C" {
 #include "kernels/cuda/blas_lt.h"
 }
 
-enum {
-    WIDTH = 8, /* columns of a thread */
-    LANES = 32,
-    ROWS = 8 /* of a block */
-};
+static const int WIDTH = 8; /* columns of a thread */
+static const int LANES = 32;
+static const int ROWS = 8; /* of a block */
 static const int64_t GRID_ROWS_MAX = 65535;
 
 struct alignas(16) quad {
