@@ -70,10 +70,12 @@ class Kernel:
 
 
 def lines(*command):
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace") as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace") as process:
         yield from process.stdout
-    if process.returncode != 0:
-        sys.exit(f"gpu_static: '{' '.join(command)}' ended with {process.returncode}")
+        said = process.stderr.read()
+    # a library without kernels is none to cuobjdump; that the table's kernels are missing is said later
+    if process.returncode != 0 and "does not contain device code" not in said:
+        sys.exit(f"gpu_static: '{' '.join(command)}' ended with {process.returncode}: {said}")
 
 
 def read_kernels(cuobjdump, library):
@@ -183,7 +185,7 @@ def main():
     for arch in ARCHITECTURES:
         if any((k.name, arch) not in {(k.name, k.arch) for k in kernels} for k in kernels):
             problems.append(f"{arch}: not every kernel is compiled for it")
-    if not any(".ptx" in line for line in lines(cuobjdump, "--list-ptx", library)):
+    if kernels and not any(".ptx" in line for line in lines(cuobjdump, "--list-ptx", library)):
         problems.append("there is no PTX, for GPUs newer than the newest target")
     for problem in problems:
         print(f"gpu_static: {problem}", file=sys.stderr)

@@ -13,7 +13,9 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 STAND_IN = """#!/bin/bash
-cat "$(dirname "$0")/$1"
+cat "$(dirname "$0")/$1" && exit
+echo "cuobjdump info    : File '$2' does not contain device code" >&2
+exit 255
 """
 GEMM, SPAN = "_Z4gemmILi64EEvPf", "_Z4spanPf"
 MATRIX_CODE = ("HMMA.16816.F32.BF16 R4, R8, R2, R4", "LDSM.16.M88.4 R4, [R2]", "LDGSTS.E.BYPASS.128 [R3], [R4.64]",
@@ -128,6 +130,12 @@ class GpuStatic(unittest.TestCase):
         module = load()
         module.RULES += (module.Rule(r"sp.n"),)
         self.fails(Listing(), "span: 2 rows of the table", module)
+
+    def test_no_kernels(self):
+        class Nothing:
+            def write(self, folder):
+                pass
+        self.fails(Nothing(), "span: in the table of bench/gpu_static.py, but not in")
 
     def test_targets(self):
         listing = Listing()
