@@ -8,9 +8,11 @@
 #include <string.h>
 
 enum {
-    LOGITS_BYTES_MAX = 128 << 20,
-    LOGITS_ROWS_MAX = 2048,
-    LOGITS_ROWS_MIN = 64
+    LOGITS_BYTES = 128 << 20, /* unless the options say otherwise */
+    LOGITS_ROWS_MAX = 16384,
+    LOGITS_ROWS_MIN = 64,
+    LOGITS_ALIGN =
+        64 /* elements between two rows: a vocabulary may be odd, tensor cores want 16 bytes */
 };
 
 /* What a layer leaves for its backward pass. Under recomputation several layers share the same
@@ -58,13 +60,22 @@ static struct tern_dptr carve(struct carver *carver, int64_t elements, enum tern
     return p;
 }
 
-static int64_t logits_rows(const struct tern_model *model, int64_t n)
+static int64_t logits_rows(const struct tern_model *model,
+                           const struct tern_pass_options *options,
+                           int64_t n)
 {
     int64_t rows = LOGITS_ROWS_MAX;
-    while (rows > LOGITS_ROWS_MIN && rows * model->config.vocab_size * 4 > LOGITS_BYTES_MAX) {
+    int64_t bytes = options->logits_bytes > 0 ? options->logits_bytes : LOGITS_BYTES;
+    while (rows > LOGITS_ROWS_MIN && rows * model->config.vocab_size * 4 > bytes) {
         rows /= 2;
     }
     return rows < n ? rows : n;
+}
+
+/* Elements from one row of logits to the next. */
+static int64_t logits_stride(const struct tern_model *model)
+{
+    return (model->config.vocab_size + LOGITS_ALIGN - 1) / LOGITS_ALIGN * LOGITS_ALIGN;
 }
 
 static int64_t up_width(const struct tern_model *model)
@@ -138,7 +149,7 @@ static void carve_backward(struct carver *carver, struct tern_pass *pass)
     int64_t n = pass->n;
     pass->dlogits = pass->logits;
     if (model->dtype == TERN_BF16) {
-        pass->dlogits = carve(carver, pass->chunk_rows * model->config.vocab_size, model->dtype);
+        pass->dlogits = carve(carver, pass->chunk_rows * logits_stride(model), model->dtype);
     }
     pass->dstream = carve(carver, n * model->config.width, model->dtype);
     pass->dnorm = carve(carver, n * model->config.width, model->dtype);
@@ -155,14 +166,14 @@ static size_t place(struct tern_pass *pass, uint64_t base)
     const struct tern_model_config *c = &model->config;
     struct carver carver = {.base = base};
     pass->n = pass->options.batch * pass->options.sequence;
-    pass->chunk_rows = logits_rows(model, pass->n);
+    pass->chunk_rows = logits_rows(model, &pass->options, pass->n);
     carve_layers(&carver, model, &pass->options, pass->n, pass->layers);
     pass->branch = carve(&carver, pass->n * c->width, model->dtype);
     pass->x_final = carve(&carver, pass->n * c->width, model->dtype);
     pass->norm_final = carve(&carver, pass->n * c->width, model->dtype);
     pass->mean_final = carve(&carver, pass->n, TERN_F32);
     pass->rstd_final = carve(&carver, pass->n, TERN_F32);
-    pass->logits = carve(&carver, pass->chunk_rows * c->vocab_size, TERN_F32);
+    pass->logits = carve(&carver, pass->chunk_rows * logits_stride(model), TERN_F32);
     if (model->position_embedding < 0) {
         pass->cos = carve(&carver, pass->options.sequence * (c->head_width / 2), TERN_F32);
         pass->sin = carve(&carver, pass->options.sequence * (c->head_width / 2), TERN_F32);
@@ -467,11 +478,12 @@ static tern_status forward(struct tern_pass *pass,
                     pass->rstd_final);
 }
 
-/* logits (rows, V) = norm_final[first .. first + rows) head^T */
+/* logits (rows, V), ld apart, = norm_final[first .. first + rows) head^T */
 static tern_status head_logits(struct tern_pass *pass,
                                struct tern_dptr weights,
                                int64_t first,
-                               int64_t rows)
+                               int64_t rows,
+                               int64_t ld)
 {
     const struct tern_model *model = pass->model;
     int64_t c = model->config.width;
@@ -485,7 +497,7 @@ static tern_status head_logits(struct tern_pass *pass,
                             .k = c,
                             .lda = c,
                             .ldb = c,
-                            .ldd = model->config.vocab_size,
+                            .ldd = ld,
                             .trans_b = true,
                             .a_dtype = model->dtype,
                             .b_dtype = model->dtype,
@@ -511,8 +523,8 @@ static tern_status loss_rows(struct tern_pass *pass,
                                                     : (struct tern_dptr){0},
                                      .rows = rows,
                                      .v = pass->model->config.vocab_size,
-                                     .ld = pass->model->config.vocab_size,
-                                     .ldd = pass->model->config.vocab_size,
+                                     .ld = logits_stride(pass->model),
+                                     .ldd = logits_stride(pass->model),
                                      .backward = backward,
                                  });
 }
@@ -526,7 +538,7 @@ tern_status tern_pass_eval(struct tern_pass *pass,
     TERN_RETURN_IF_ERR(forward(pass, weights, ids, NULL));
     for (int64_t first = 0; first < pass->n; first += pass->chunk_rows) {
         int64_t rows = pass->n - first < pass->chunk_rows ? pass->n - first : pass->chunk_rows;
-        TERN_RETURN_IF_ERR(head_logits(pass, weights, first, rows));
+        TERN_RETURN_IF_ERR(head_logits(pass, weights, first, rows, logits_stride(pass->model)));
         TERN_RETURN_IF_ERR(loss_rows(pass, targets, nll, first, rows, false));
     }
     return TERN_OK;
@@ -541,7 +553,7 @@ tern_status tern_pass_logits(struct tern_pass *pass,
     int64_t v = pass->model->config.vocab_size;
     for (int64_t done = 0; done < rows; done += pass->chunk_rows) {
         int64_t take = rows - done < pass->chunk_rows ? rows - done : pass->chunk_rows;
-        TERN_RETURN_IF_ERR(head_logits(pass, weights, first_row + done, take));
+        TERN_RETURN_IF_ERR(head_logits(pass, weights, first_row + done, take, v));
         TERN_RETURN_IF_ERR(
             pass->device->ops->device->download(pass->device, logits_out + done * v, pass->logits,
                                                 (size_t)(take * v) * sizeof *logits_out));
@@ -562,9 +574,10 @@ static tern_status head_backward(struct tern_pass *pass,
     const struct tern_model *model = pass->model;
     int64_t c = model->config.width;
     int64_t v = model->config.vocab_size;
+    int64_t ld = logits_stride(model);
     for (int64_t first = 0; first < pass->n; first += pass->chunk_rows) {
         int64_t rows = pass->n - first < pass->chunk_rows ? pass->n - first : pass->chunk_rows;
-        TERN_RETURN_IF_ERR(head_logits(pass, weights, first, rows));
+        TERN_RETURN_IF_ERR(head_logits(pass, weights, first, rows, ld));
         TERN_RETURN_IF_ERR(loss_rows(pass, targets, nll, first, rows, true));
         TERN_RETURN_IF_ERR(
             tern_op_gemm(pass->device, &(struct tern_gemm_args){
@@ -574,7 +587,7 @@ static tern_status head_backward(struct tern_pass *pass,
                                            .m = rows,
                                            .n = c,
                                            .k = v,
-                                           .lda = v,
+                                           .lda = ld,
                                            .ldb = c,
                                            .ldd = c,
                                            .a_dtype = model->dtype,
@@ -590,7 +603,7 @@ static tern_status head_backward(struct tern_pass *pass,
                               .m = v,
                               .n = c,
                               .k = rows,
-                              .lda = v,
+                              .lda = ld,
                               .ldb = c,
                               .ldd = c,
                               .trans_a = true,

@@ -48,9 +48,16 @@ void tern_rope_tables(const struct tern_model_config *config,
                       float *cos_out,
                       float *sin_out);
 
+/* Logits at once on a GPU: enough rows to fill it, and to touch the head's gradient rarely. */
+enum {
+    TERN_LOGITS_BYTES_GPU = 1 << 30
+};
+
 struct tern_pass_options {
     int64_t batch, sequence;
     enum tern_recompute recompute;
+    int64_t
+        logits_bytes; /* of f32 logits that may be there at once; 0: what suits a CPU's caches and memory */
     bool backward; /* false: evaluation only, no activations are kept */
 };
 

@@ -46,6 +46,7 @@ static struct tern_pass_options pass_options(const struct tern_roof_plan *plan)
         .batch = plan->micro_batch,
         .sequence = plan->sequence,
         .recompute = plan->recompute,
+        .logits_bytes = TERN_LOGITS_BYTES_GPU,
         .backward = true,
     };
 }

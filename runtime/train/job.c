@@ -274,6 +274,7 @@ static struct tern_pass_options pass_options(const struct tern_job *job)
         .batch = job->config.train.micro_batch,
         .sequence = job->config.train.sequence_length,
         .recompute = job->config.train.recompute,
+        .logits_bytes = has_own_memory(job) ? TERN_LOGITS_BYTES_GPU : 0,
         .backward = true,
     };
 }
