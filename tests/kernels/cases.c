@@ -123,6 +123,24 @@ static void add_gemm(void)
         add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(s[0], s[1], s[2], 0, 1, 0, 2, mix, 0));
         add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(s[0], s[1], s[2], 0, 0, 0, 0, mix, 3));
     }
+    /* A layer of GPT-2 and its backward pass, made small: C = 32, F = 128, V = 257 for 24 tokens; whole vectors
+     * everywhere but in the head. */
+    static const int64_t layer[][TERN_CASE_DIMS] = {
+        {24, 96, 32, 0, 0, 0, 1},
+        {24, 32, 32, 0, 0, 0, 1},
+        {24, 128, 32, 0, 0, 0, 2},
+        {24, 32, 128, 0, 0, 0, 1},
+        {24, 32, 96, 0, 1},
+        {24, 128, 32, 0, 1},
+        {32, 96, 24, 1, 0, 1, 0, MIX_WIDE_D},
+        {128, 32, 24, 1, 0, 0, 0, MIX_WIDE_D},
+        {24, 257, 32, 0, 1, 0, 0, MIX_WIDE_D},
+        {24, 32, 257, 0, 0, 0, 0, MIX_WIDE_A},
+        {257, 32, 24, 1, 0, 1, 0, MIX_WIDE_D},
+    };
+    for (size_t i = 0; i < sizeof layer / sizeof layer[0]; i++) {
+        add(TERN_OP_GEMM, TERN_DATA_NORMAL, layer[i]);
+    }
     for (int data = TERN_DATA_MEAN; data < TERN_DATA_COUNT; data++) {
         add(TERN_OP_GEMM, (enum tern_case_data)data, DIMS(34, 50, 130, 0, 1, 0, 1, 0, 0));
         add(TERN_OP_GEMM, (enum tern_case_data)data, DIMS(34, 50, 130, 1, 0, 1, 0, MIX_WIDE_D, 0));
