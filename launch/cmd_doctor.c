@@ -8,6 +8,11 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+enum {
+    BYTES_MIN = 8,
+    BYTES_MAX = 1 << 30
+};
+
 static void print_fault_points(void)
 {
     for (int i = 0; i < TERN_FAULT_POINT_COUNT; i++) {
@@ -32,7 +37,7 @@ static tern_status print(const struct doctor *doctor, bool is_json)
     return status;
 }
 
-static tern_status visit(const char *root, bool is_json)
+static tern_status visit(const char *root, bool is_peers, int64_t bytes_max, bool is_json)
 {
     struct doctor *doctor = tern_alloc_zero("doctor", 1, sizeof *doctor);
     if (doctor == NULL) {
@@ -40,7 +45,9 @@ static tern_status visit(const char *root, bool is_json)
     }
     doctor->root = root;
     tern_status status = doctor_look_at_fabric(doctor);
-    if (status == TERN_OK) {
+    if (status == TERN_OK && is_peers) {
+        status = doctor_check_peers(doctor, bytes_max, is_json);
+    } else if (status == TERN_OK) {
         doctor_look_at_host(doctor);
         status = print(doctor, is_json);
     }
@@ -54,11 +61,19 @@ tern_status tern_command_doctor(int argc, char **argv, int *exit_code)
     const char *root = "/";
     bool is_json = false;
     bool is_faults = false;
+    bool is_peers = false;
+    int64_t bytes_max = BYTES_MAX;
     const struct tern_option options[] = {
         {"json", TERN_OPTION_FLAG, &is_json, NULL, "one JSON object instead of text"},
         {"root", TERN_OPTION_STRING, &root, "DIR",
          "read sysfs, procfs and nccl.conf below DIR, e.g. a copy of another machine's (default: "
          "/)"},
+        {"peer-check", TERN_OPTION_FLAG, &is_peers, NULL,
+         "under mpirun or srun: measure all-reduce and every pair of ranks, and name who is slow"},
+        {"max-bytes", TERN_OPTION_BYTES, &bytes_max, "SIZE",
+         "with --peer-check: largest message, from 8 bytes to 1G (default: 1G, or what the memory "
+         "allows)",
+         BYTES_MIN, BYTES_MAX},
         {"fault-points", TERN_OPTION_FLAG, &is_faults, NULL,
          "only list the points where TERN_FAULT can act"},
     };
@@ -68,7 +83,7 @@ tern_status tern_command_doctor(int argc, char **argv, int *exit_code)
         .summary =
             "Shows what this machine is, what tern will use of it, what is wrong with it and "
             "what to do. Changes nothing.",
-        .example = "tern doctor --json",
+        .example = "mpirun -np 2 tern doctor --peer-check --max-bytes 64M",
         .options = options,
         .option_count = sizeof options / sizeof options[0],
     };
@@ -86,5 +101,5 @@ tern_status tern_command_doctor(int argc, char **argv, int *exit_code)
     if (stat(root, &info) != 0 || !S_ISDIR(info.st_mode)) {
         return tern_fail(TERN_ERR_USAGE, "--root: found '%.200s', expected a folder", root);
     }
-    return visit(root, is_json);
+    return visit(root, is_peers, bytes_max, is_json);
 }

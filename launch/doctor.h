@@ -5,6 +5,7 @@
 #include "comm/fabric/judge.h"
 #include "kernels/cuda_backend.h"
 #include "runtime/base/text.h"
+#include "runtime/observe/peers.h"
 
 enum {
     DOCTOR_FACTS_MAX = 40,
@@ -64,5 +65,29 @@ TERN_MUST_CHECK tern_status doctor_look_at_fabric(struct doctor *doctor);
 TERN_MUST_CHECK tern_status doctor_print_fabric(const struct doctor *doctor, struct tern_text *out);
 TERN_MUST_CHECK tern_status doctor_print_fabric_json(const struct doctor *doctor,
                                                      struct tern_text *out);
+
+/* doctor_peers.c: --peer-check. Collective; rank 0 prints. A failure that the others do not know ends them too. */
+TERN_MUST_CHECK tern_status doctor_check_peers(struct doctor *doctor,
+                                               int64_t bytes_max,
+                                               bool is_json);
+
+/* What a peer check found out, on rank 0. */
+struct doctor_peers {
+    struct tern_peers peers;
+    struct tern_peers_host *hosts;       /* one a rank */
+    struct tern_findings *host_findings; /* one a rank: of its own host */
+    struct tern_findings findings;       /* of the job */
+    int *host_of;                        /* which host a rank is on, by first appearance */
+    int host_count;
+    struct tern_fabric_shape shape;
+    const char *carrier; /* "mpi", "nccl" */
+    const char *backend; /* whose memory: "cpu", "cuda" */
+};
+
+/* doctor_peers_print.c */
+TERN_MUST_CHECK tern_status doctor_print_peers(const struct doctor_peers *found,
+                                               struct tern_text *out);
+TERN_MUST_CHECK tern_status doctor_print_peers_json(const struct doctor_peers *found,
+                                                    struct tern_text *out);
 
 #endif

@@ -156,12 +156,112 @@ static void test_root_must_be_a_folder(void **state)
                         "tern: error: --root: found '/no/such/root', expected a folder");
 }
 
+#if TEST_HAS_MPI
+static void run_peers(const char *ranks, const char *json, const char *env)
+{
+    run_program(TEST_MPIEXEC,
+                (const char *const[]){"-n", ranks, "--oversubscribe", "--bind-to", "none",
+                                      TERN_BINARY, "doctor", "--peer-check", "--max-bytes", "2K",
+                                      json, NULL},
+                env, NULL, &g_outcome);
+}
+
+static double rate_of(const struct tern_json *object, const char *key)
+{
+    double value;
+    if (!tern_json_f64(tern_json_get(object, key), &value)) {
+        fail_msg("no number under '%s'", key);
+    }
+    return value;
+}
+
+static void test_peer_check(void **state)
+{
+    (void)state;
+    run_peers("2", "--json", "TERN_BACKEND=cpu");
+    if (g_outcome.exit_code != 0 ||
+        tern_json_parse("peers", g_outcome.out, strlen(g_outcome.out), &g_document) != TERN_OK) {
+        fail_msg("exit code %d: %s\n%s%s", g_outcome.exit_code, tern_detail(), g_outcome.out,
+                 g_outcome.err);
+    }
+    assert_int_equal(number_of(g_document, "ranks"), 2);
+    assert_string_equal(text_of(g_document, "carrier"), "mpi");
+    const struct tern_json *sizes = tern_json_get(g_document, "all_reduce");
+    static const int64_t bytes[] = {8, 64, 512, 2048};
+    assert_int_equal(tern_json_count(sizes), 4);
+    for (int i = 0; i < 4; i++) {
+        const struct tern_json *size = tern_json_item(sizes, i);
+        assert_int_equal(number_of(size, "bytes"), bytes[i]);
+        assert_true(number_of(size, "iterations") >= 3);
+        assert_true(rate_of(size, "seconds") > 0);
+        /* with two ranks the bus carries what the algorithm does */
+        assert_true(rate_of(size, "bus_bytes_per_second") > 0);
+        assert_true(rate_of(size, "bus_bytes_per_second") ==
+                    rate_of(size, "algorithm_bytes_per_second"));
+    }
+    assert_string_equal(text_of(tern_json_get(g_document, "expected"), "path"), "host memory");
+    const struct tern_json *pairs = tern_json_get(g_document, "pairs");
+    assert_int_equal(tern_json_count(pairs), 1);
+    assert_true(rate_of(tern_json_item(pairs, 0), "latency_seconds") > 0);
+    const struct tern_json *hosts = tern_json_get(g_document, "hosts");
+    assert_int_equal(tern_json_count(hosts), 1);
+    assert_int_equal(tern_json_count(tern_json_get(tern_json_item(hosts, 0), "ranks")), 2);
+    close_json();
+    run_peers("3", NULL, "TERN_BACKEND=cpu");
+    assert_int_equal(g_outcome.exit_code, 0);
+    assert_contains(g_outcome.out, "peer check: 3 ranks on 1 host, backend cpu, carried by mpi\n");
+    assert_contains(g_outcome.out, "\n  inside a host: 3, latency ");
+}
+
+static void test_peer_check_refuses(void **state)
+{
+    (void)state;
+    run_peers("1", NULL, NULL);
+    assert_int_equal(g_outcome.exit_code, 2);
+    assert_contains(g_outcome.err, "--peer-check: found one rank, expected two or more");
+    /* said once, by all ranks together */
+    run_peers("2", NULL, "TERN_CUDA_PLUGIN=/no/such/plugin.so");
+    assert_int_equal(g_outcome.exit_code, 0); /* auto: the CPU will do */
+    run_program("env",
+                (const char *const[]){"TERN_BACKEND=cuda", "TERN_CUDA_PLUGIN=/no/such/plugin.so",
+                                      TEST_MPIEXEC, "-n", "2", "--oversubscribe", TERN_BINARY,
+                                      "doctor", "--peer-check", NULL},
+                NULL, NULL, &g_outcome);
+    assert_int_equal(g_outcome.exit_code, 2);
+    const char *first = strstr(g_outcome.err, "there is no plugin /no/such/plugin.so");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "there is no plugin"));
+}
+
+#    if TERN_FAULTS
+/* One rank dies in the middle: nobody waits for it. */
+static void test_peer_check_survives_a_death(void **state)
+{
+    (void)state;
+    run_peers("2", NULL, "TERN_FAULT=comm.send@40#1:kill");
+    assert_int_not_equal(g_outcome.exit_code, 0);
+    assert_true(g_outcome.exit_code < 1000); /* not the test's own time limit */
+    assert_string_equal(g_outcome.out, "");
+}
+#    endif
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CHECKED(test_sound_machine),       CHECKED(test_findings_are_printed),
-        CHECKED(test_settings_are_judged), CHECKED(test_machines_that_show_little),
-        CHECKED(test_cuda_reason),         CHECKED(test_root_must_be_a_folder),
+        CHECKED(test_sound_machine),
+        CHECKED(test_findings_are_printed),
+        CHECKED(test_settings_are_judged),
+        CHECKED(test_machines_that_show_little),
+        CHECKED(test_cuda_reason),
+        CHECKED(test_root_must_be_a_folder),
+#if TEST_HAS_MPI
+        CHECKED(test_peer_check),
+        CHECKED(test_peer_check_refuses),
+#    if TERN_FAULTS
+        CHECKED(test_peer_check_survives_a_death),
+#    endif
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
