@@ -20,6 +20,8 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 Rule = collections.namedtuple("Rule", "name wide tensor hot threads", defaults=("", False, True, 0))
 
 RULES = (
+    # blas_side.cu: what cuBLASLt does not do itself; blocks of 32 x 8
+    Rule(r"finish_kernel<.*>", wide="load store", threads=256),
 )
 
 # Limits of a multiprocessor (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").

@@ -242,6 +242,12 @@ static void *roof_host_view(struct tern_device *device, struct tern_dptr p)
     return NULL;
 }
 
+static void *roof_native(struct tern_device *device)
+{
+    (void)device;
+    return NULL;
+}
+
 static tern_status roof_queue(struct tern_device *device,
                               const char *name,
                               struct tern_device **out)
@@ -286,6 +292,7 @@ static const struct tern_device_table g_table = {
     .zero = roof_zero,
     .sync = roof_sync,
     .host_view = roof_host_view,
+    .native = roof_native,
 };
 
 static const struct tern_ops g_ops = {
