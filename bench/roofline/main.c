@@ -216,11 +216,6 @@ static tern_status predict(const struct options *options,
 
 /* ---- what would help ---- */
 
-static void align_logits(struct tern_roof_assumptions *a)
-{
-    a->gemm_unaligned = 1;
-}
-
 static void use_epilogues(struct tern_roof_assumptions *a)
 {
     a->has_epilogues = true;
@@ -242,8 +237,7 @@ static const struct {
     const char *what;
     void (*change)(struct tern_roof_assumptions *);
 } g_changes[] = {
-    {"logits with rows a multiple of 16 bytes apart", align_logits},
-    {"and GELU's backward and bias gradients in epilogues", use_epilogues},
+    {"GELU's backward and bias gradients in epilogues", use_epilogues},
     {"and attention backward with 5 products, not 7", five_products},
     {"and attention by wgmma, at FlashAttention-3's rates", use_wgmma},
 };
