@@ -111,9 +111,8 @@ tern_status tern_launcher_check_size(const struct tern_launcher *launcher,
                      launcher->name, launcher->ranks, library, size, advice);
 }
 
-tern_status tern_comm_limit(tern_getenv get, int64_t *limit_ns_out)
+tern_status tern_comm_limit(tern_getenv get, double seconds, int64_t *limit_ns_out)
 {
-    double seconds = TIMEOUT_SECONDS_DEFAULT;
     const char *text = get("TERN_COMM_TIMEOUT");
     if (text != NULL && text[0] != '\0' &&
         (!tern_text_to_f64(text, &seconds) || !(seconds > 0 && seconds <= 1e8))) {
@@ -159,7 +158,7 @@ tern_status tern_comm_open(struct tern_comm **out)
     *out = NULL;
     struct tern_launcher launcher;
     int64_t limit_ns = 0;
-    TERN_RETURN_IF_ERR(tern_comm_limit(real_getenv, &limit_ns));
+    TERN_RETURN_IF_ERR(tern_comm_limit(real_getenv, TIMEOUT_SECONDS_DEFAULT, &limit_ns));
     TERN_RETURN_IF_ERR(tern_launcher_find(real_getenv, &launcher));
     if (launcher.ranks == 1) {
         return tern_self_open(out); /* `mpirun -n 1` too: it needs no MPI */

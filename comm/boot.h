@@ -31,8 +31,8 @@ TERN_MUST_CHECK tern_status tern_launcher_check_library(const struct tern_launch
 TERN_MUST_CHECK tern_status tern_launcher_check_size(const struct tern_launcher *launcher,
                                                      const char *library,
                                                      int size);
-/* TERN_COMM_TIMEOUT in nanoseconds. */
-TERN_MUST_CHECK tern_status tern_comm_limit(tern_getenv get, int64_t *limit_ns_out);
+/* TERN_COMM_TIMEOUT in nanoseconds, or `seconds` when it is not set. */
+TERN_MUST_CHECK tern_status tern_comm_limit(tern_getenv get, double seconds, int64_t *limit_ns_out);
 
 /* plugin.c: dlopens libtern_mpi.so; the plugin stays loaded until the process ends. The launcher's name
  * and ranks are for the sentence. */

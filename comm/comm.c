@@ -209,12 +209,47 @@ static tern_status gatherv_job(struct tern_comm *comm, void *arg)
     return TERN_OK;
 }
 
+static tern_status own_gatherv_job(struct tern_comm *comm, void *arg)
+{
+    const struct gather *g = arg;
+    return comm->table->all_gatherv(comm, g->data, g->ranges);
+}
+
 tern_status tern_comm_all_gatherv(struct tern_comm *comm,
                                   struct tern_dptr data,
                                   const struct tern_range *ranges)
 {
     struct gather g = {data, ranges};
-    return tern_comm_run(comm, gatherv_job, &g);
+    return tern_comm_run(comm, comm->table->all_gatherv != NULL ? own_gatherv_job : gatherv_job,
+                         &g);
+}
+
+static tern_status reduce_job(struct tern_comm *comm, void *arg)
+{
+    const struct gather *g = arg;
+    return comm->table->reduce_ranges(comm, g->data, g->ranges);
+}
+
+tern_status tern_comm_reduce_ranges(struct tern_comm *comm,
+                                    struct tern_dptr data,
+                                    const struct tern_range *ranges)
+{
+    if (comm->size == 1) {
+        return TERN_OK;
+    }
+    if (comm->table->reduce_ranges == NULL) {
+        return tern_fail(TERN_ERR_UNSUPPORTED,
+                         "%s: no sum in an order of its own choice; set deterministic: true",
+                         comm->table->name);
+    }
+    struct gather g = {data, ranges};
+    return tern_comm_run(comm, reduce_job, &g);
+}
+
+tern_status tern_comm_adopt(struct tern_comm *comm, struct tern_dptr block, size_t bytes)
+{
+    return comm->table->adopt != NULL && bytes > 0 ? comm->table->adopt(comm, block, bytes)
+                                                   : TERN_OK;
 }
 
 struct even {
@@ -254,8 +289,20 @@ static tern_status gather_job(struct tern_comm *comm, void *arg)
     return gatherv_job(comm, &v);
 }
 
+/* The collectives below read and write host memory, which NCCL would take for a GPU's. */
+static tern_status check_host(const struct tern_comm *comm, const char *what)
+{
+    return comm->table->is_device
+               ? tern_fail(TERN_ERR_ARGUMENT,
+                           "%s over %s: it carries the memory of GPUs, expected the communicator "
+                           "between hosts",
+                           what, comm->table->name)
+               : TERN_OK;
+}
+
 tern_status tern_comm_all_gather(struct tern_comm *comm, const void *in, size_t bytes, void *out)
 {
+    TERN_RETURN_IF_ERR(check_host(comm, "all_gather"));
     struct even g = {.in = in, .out = out, .bytes = bytes};
     return tern_comm_run(comm, gather_job, &g);
 }
@@ -333,6 +380,7 @@ tern_status tern_comm_broadcast(struct tern_comm *comm, void *data, size_t bytes
         return tern_fail(TERN_ERR_ARGUMENT, "broadcast: root is rank %d, expected 0 to %d", root,
                          comm->size - 1);
     }
+    TERN_RETURN_IF_ERR(check_host(comm, "broadcast"));
     struct even b = {.data = data, .bytes = bytes, .root = root};
     return tern_comm_run(comm, broadcast_job, &b);
 }
@@ -369,6 +417,7 @@ static tern_status max_job(struct tern_comm *comm, void *arg)
 
 tern_status tern_comm_all_reduce_max_i64(struct tern_comm *comm, int64_t *values, int count)
 {
+    TERN_RETURN_IF_ERR(check_host(comm, "all_reduce_max_i64"));
     struct reduce_max m = {values, count};
     return tern_comm_run(comm, max_job, &m);
 }
@@ -404,6 +453,7 @@ tern_status tern_comm_all_to_all(struct tern_comm *comm,
                                  void *out,
                                  size_t bytes_each)
 {
+    TERN_RETURN_IF_ERR(check_host(comm, "all_to_all"));
     struct even a = {.in = in, .out = out, .bytes = bytes_each};
     return tern_comm_run(comm, all_to_all_job, &a);
 }

@@ -34,7 +34,10 @@ struct tern_comm_message {
 typedef tern_status (*tern_comm_job)(struct tern_comm *comm, void *arg);
 
 struct tern_comm_table {
-    const char *name; /* "self", "mpi", "inproc", "nccl" */
+    const char *name; /* "self", "mpi", "inproc", "tcp", "nccl" */
+    /* Messages are in the memory of a device: collectives over host memory are refused, and wait makes the
+     * device wait, not the host. */
+    bool is_device;
     void (*close)(struct tern_comm *);
     tern_status (*submit)(struct tern_comm *, tern_comm_job job, void *arg, uint64_t *ticket_out);
     tern_status (*wait)(struct tern_comm *, uint64_t ticket);
@@ -49,7 +52,8 @@ struct tern_comm_table {
                             int count);
     /* Starts messages that stay under way during later exchanges, until settle: what is sent must not
      * change before. A message longer than piece_bytes travels as several, first pieces first, and the
-     * peer takes them one by one. Inside a job only; one post at a time, settled before the job ends. */
+     * peer takes them one by one: the k-th piece in its k-th exchange after its own post (every rank posts,
+     * if only nothing). Inside a job only; one post at a time, settled before the job ends. */
     tern_status (*post)(struct tern_comm *,
                         const struct tern_comm_message *messages,
                         int count,
@@ -57,6 +61,14 @@ struct tern_comm_table {
     tern_status (*settle)(struct tern_comm *);
     tern_status (*barrier)(struct tern_comm *);
     tern_status (*split)(struct tern_comm *, int color, int key, struct tern_comm **out);
+    /* What a backend does better than exchanges can; NULL if nothing. Inside a job only. */
+    tern_status (*all_gatherv)(struct tern_comm *,
+                               struct tern_dptr data,
+                               const struct tern_range *ranges);
+    tern_status (*reduce_ranges)(struct tern_comm *,
+                                 struct tern_dptr data,
+                                 const struct tern_range *ranges);
+    tern_status (*adopt)(struct tern_comm *, struct tern_dptr block, size_t bytes);
 };
 
 /* Written by the progress thread, read by anyone; since the communicator was opened. */
@@ -78,11 +90,15 @@ struct tern_comm {
  * TERN_MPI_PLUGIN), else one rank. Refuses in words: launcher says N ranks but MPI sees one, no plugin, no library. */
 TERN_MUST_CHECK tern_status tern_comm_open(struct tern_comm **out);
 /* Between the GPUs of the same ranks (comm/nccl, in the CUDA plugin): what is submitted starts after what `compute` has
- * enqueued, runs on `queue`, and a wait holds back what `compute` enqueues from then on, not the caller. host outlives it.
- * Collective. */
+ * enqueued, runs on `queue`, and a wait holds back what `compute` enqueues from then on, not the caller. `table` is that of
+ * both queues. host outlives it. A job runs at once, on the thread that submits it: it enqueues. After a result was read, a
+ * poll says whether the group was alive for it. Collective: when one rank can't, none can, for the same reason.
+ * A watchdog names the rank that keeps the others waiting in a collective for TERN_COMM_TIMEOUT seconds, 30 by default, and
+ * ends the job with exit code 34. */
 TERN_MUST_CHECK tern_status tern_comm_open_device(struct tern_comm *host,
                                                   struct tern_device *compute,
                                                   struct tern_device *queue,
+                                                  const struct tern_device_table *table,
                                                   struct tern_comm **out);
 /* The good end: every rank calls it, after the communicators split from this one were closed. It waits for what was
  * submitted and for the other ranks (within the time limit). A rank that gives up alone calls tern_comm_abort. NULL is
@@ -110,6 +126,17 @@ TERN_MUST_CHECK tern_status tern_comm_all_gather(struct tern_comm *,
 TERN_MUST_CHECK tern_status tern_comm_all_gatherv(struct tern_comm *,
                                                   struct tern_dptr data,
                                                   const struct tern_range *ranges);
+/* In place, fp32: rank r owns elements [ranges[r].begin, ranges[r].end) of data; afterwards they hold the sum over all
+ * ranks, in whatever order the backend likes (the lane tree has a fixed one); the rest of data is undefined. Waited for as
+ * all primitives. TERN_ERR_UNSUPPORTED where there is no such sum (all but NCCL). */
+TERN_MUST_CHECK tern_status tern_comm_reduce_ranges(struct tern_comm *,
+                                                    struct tern_dptr data,
+                                                    const struct tern_range *ranges);
+/* Tells the backend that messages will often lie in this block, which lives as long as the communicator: it may make it
+ * known to the network. Every rank calls it, in the same order. */
+TERN_MUST_CHECK tern_status tern_comm_adopt(struct tern_comm *,
+                                            struct tern_dptr block,
+                                            size_t bytes);
 TERN_MUST_CHECK tern_status tern_comm_broadcast(struct tern_comm *,
                                                 void *data,
                                                 size_t bytes,

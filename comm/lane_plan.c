@@ -2,6 +2,10 @@
 #include "comm/lane_tree.h"
 #include "runtime/base/check.h"
 
+enum {
+    CHUNK_FLOATS = 256 * 1024 /* 1 MiB: added while it is still in cache */
+};
+
 static bool is_power_of_two(int n)
 {
     return n > 0 && (n & (n - 1)) == 0;
@@ -34,7 +38,8 @@ tern_status tern_lane_plan_make(int lanes, int ranks, int rank, struct tern_lane
                          ranks, lanes, lanes);
     }
     TERN_CHECK(rank >= 0 && rank < ranks);
-    struct tern_lane_plan plan = {.lanes = lanes, .ranks = ranks, .rank = rank};
+    struct tern_lane_plan plan = {
+        .lanes = lanes, .ranks = ranks, .rank = rank, .chunk_floats = CHUNK_FLOATS};
     plan.first_lane = tern_lane_first(lanes, ranks, rank);
     plan.lane_count = tern_lane_first(lanes, ranks, rank + 1) - plan.first_lane;
     for (int i = 0; i < plan.lane_count; i++) {

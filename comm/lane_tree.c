@@ -7,7 +7,6 @@
 #include "runtime/base/check.h"
 
 enum {
-    CHUNK_FLOATS = 256 * 1024, /* 1 MiB: added while it is still in cache */
     CHUNK_FLOATS_MIN = 16 * 1024,
     /* Sum over the other ranks of their nodes, and (ranks - 1) * own nodes, are both below these. */
     FOREIGN_MAX = TERN_LANES_MAX,
@@ -65,9 +64,9 @@ static int foreign_nodes(const struct tern_lane_plan *plan)
 static int64_t chunk_floats(const struct tern_lane_plan *plan)
 {
     if (halves(plan)) {
-        return CHUNK_FLOATS;
+        return plan->chunk_floats;
     }
-    int64_t each = (int64_t)4 * CHUNK_FLOATS / plan->lanes;
+    int64_t each = 4 * plan->chunk_floats / plan->lanes;
     return each < CHUNK_FLOATS_MIN ? CHUNK_FLOATS_MIN : each;
 }
 

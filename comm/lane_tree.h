@@ -14,7 +14,8 @@
 
 enum {
     TERN_LANES_MAX = 64,
-    TERN_LANE_NODES_MAX = 16
+    TERN_LANE_NODES_MAX = 16,
+    TERN_LANE_CHUNK_GPU = 8 << 20 /* 32 MiB: starting a message costs as much as moving some MiB */
 };
 
 /* A whole subtree owned by one rank: lanes [first, first + count), count a power of two, first a multiple of it. */
@@ -28,6 +29,9 @@ struct tern_lane_plan {
     int node_count;             /* nodes of this rank after folding, ascending */
     struct tern_lane_node nodes[TERN_LANE_NODES_MAX]; /* largest owned subtrees, in lane order */
     int buffers; /* gradient buffers needed at once while folding lanes in order */
+    /* Floats of one message of a reduction: plan_make sets what stays in a processor's cache; for GPUs raise it to
+     * TERN_LANE_CHUNK_GPU before the scratch is sized. The same on every rank. Bits do not depend on it. */
+    int64_t chunk_floats;
 };
 
 /* Pure. TERN_ERR_CONFIG unless lanes is a power of two <= TERN_LANES_MAX and 1 <= ranks <= lanes. */

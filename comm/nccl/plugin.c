@@ -1,15 +1,18 @@
 /* plugin.c - comm's part of the plugin's table. */
 #include "comm/nccl/plugin.h"
 
-static tern_status open_comm(const struct tern_nccl_options *options, struct tern_comm **out)
+#include "comm/nccl/nccl_impl.h"
+
+static void info(struct tern_nccl_info *out)
 {
-    (void)options;
-    *out = NULL;
-    return tern_fail(TERN_ERR_UNSUPPORTED, "nccl: not written yet");
+    const struct tern_nccl_library *library;
+    (void)!tern_nccl_library_load(&library); /* why not is in the reason */
+    *out = library->info;
 }
 
 extern const struct tern_cuda_comm tern_nccl_comm;
 const struct tern_cuda_comm tern_nccl_comm = {
     .comm_bytes = sizeof(struct tern_comm),
-    .open = open_comm,
+    .open = tern_nccl_comm_open,
+    .info = info,
 };

@@ -4,6 +4,10 @@ set(TERN_CUDA_C
   ${here}/plugin.c ${here}/host.c ${here}/err.c ${here}/device.c ${here}/stubs.c
   ${here}/blas.c ${here}/blas_lt.c ${here}/blas_plan.c ${here}/blas_table.c ${here}/blas_cache.c ${here}/blas_problem.c
   ${here}/../../runtime/base/dtype.c
-  ${here}/../../comm/nccl/plugin.c)
+  ${here}/../../comm/socket.c
+  ${here}/../../comm/nccl/plugin.c ${here}/../../comm/nccl/open.c ${here}/../../comm/nccl/library.c
+  ${here}/../../comm/nccl/queue.c ${here}/../../comm/nccl/marks.c ${here}/../../comm/nccl/exchange.c
+  ${here}/../../comm/nccl/calls.c ${here}/../../comm/nccl/death.c ${here}/../../comm/nccl/judge.c
+  ${here}/../../comm/nccl/watch.c)
 set(TERN_CUDA_CU
   ${here}/blas_side.cu)

@@ -12,7 +12,7 @@
 
 /* Counted up with any change of the tables, of runtime/base/device.h, kernels/ops.h, comm/comm.h or status.h. */
 enum {
-    TERN_CUDA_PLUGIN_VERSION = 1
+    TERN_CUDA_PLUGIN_VERSION = 2
 };
 
 /* Services of the program for the plugin. */

@@ -36,6 +36,7 @@ static const struct {
     [TERN_FAULT_CKPT_RESTORE] = {"ckpt.restore", "before a checkpoint is read back"},
     [TERN_FAULT_LAUNCH_RECORD] = {"launch.record", "before a launch record is written"},
     [TERN_FAULT_COMM_SEND] = {"comm.send", "before one message to a peer"},
+    [TERN_FAULT_COMM_COLLECTIVE] = {"comm.collective", "before one collective between GPUs"},
     [TERN_FAULT_GRADIENT] = {"gradient", "after a gradient is complete (action nan poisons it)"},
 };
 

@@ -253,7 +253,8 @@ static tern_status open_data_comm(struct tern_job *job)
     if (!has_own_memory(job) || job->comm->size == 1) {
         return TERN_OK;
     }
-    return tern_comm_open_device(job->comm, job->device, job->comm_device, &job->data_comm);
+    return tern_comm_open_device(job->comm, job->device, job->comm_device, job->device->ops->device,
+                                 &job->data_comm);
 }
 
 static tern_status open_devices(struct tern_job *job)

@@ -125,15 +125,15 @@ static void test_bad_values(void **state)
         snprintf(entry, sizeof entry, "TERN_COMM_TIMEOUT=%s", limits[i]);
         const char *const environment[] = {entry, NULL};
         g_environment = environment;
-        assert_int_equal(tern_comm_limit(fake_getenv, &limit_ns), TERN_ERR_CONFIG);
+        assert_int_equal(tern_comm_limit(fake_getenv, 600, &limit_ns), TERN_ERR_CONFIG);
     }
     const char *const good[] = {"TERN_COMM_TIMEOUT=2.5", NULL};
     g_environment = good;
-    assert_int_equal(tern_comm_limit(fake_getenv, &limit_ns), TERN_OK);
+    assert_int_equal(tern_comm_limit(fake_getenv, 600, &limit_ns), TERN_OK);
     assert_int_equal(limit_ns, 2500000000);
     const char *const none[] = {NULL};
     g_environment = none;
-    assert_int_equal(tern_comm_limit(fake_getenv, &limit_ns), TERN_OK);
+    assert_int_equal(tern_comm_limit(fake_getenv, 600, &limit_ns), TERN_OK);
     assert_int_equal(limit_ns, 600000000000);
 }
 

@@ -115,6 +115,9 @@ struct setting {
     float *scratch;
     int64_t n;
     uint64_t seed;
+    const struct tern_check_memory *memory; /* NULL: the host's, and the two below are empty */
+    struct tern_dptr nodes[TERN_LANE_NODES_MAX];
+    struct tern_dptr device_scratch;
 };
 
 static int complain(struct tern_comm *comm, const struct setting *s, const char *what, int64_t i)
@@ -152,14 +155,67 @@ static int check_bytes(struct tern_comm *comm, const struct setting *s, int64_t 
     return 0;
 }
 
+/* Copies of the nodes on the device, and scratch that is not zero. */
+static int move_in(struct tern_comm *comm, struct setting *s)
+{
+    const struct tern_check_memory *m = s->memory;
+    size_t bytes = (size_t)s->n * sizeof(float);
+    size_t scratch = (size_t)(tern_lane_scratch_floats(&s->plan, s->ranges) + 1) * sizeof(float);
+    if (m->table->alloc(m->compute, "test", scratch, &s->device_scratch) != TERN_OK ||
+        m->table->upload(m->compute, s->device_scratch, s->scratch, scratch) != TERN_OK) {
+        return complain(comm, s, "scratch on the device", 0);
+    }
+    for (int i = 0; i < s->plan.node_count; i++) {
+        if (m->table->alloc(m->compute, "test", bytes, &s->nodes[i]) != TERN_OK ||
+            m->table->upload(m->compute, s->nodes[i], s->buffers[i], bytes) != TERN_OK) {
+            return complain(comm, s, "nodes on the device", i);
+        }
+    }
+    return 0;
+}
+
+/* nodes[0] and the scratch, back to where compare looks. */
+static int move_out(struct tern_comm *comm, struct setting *s)
+{
+    const struct tern_check_memory *m = s->memory;
+    size_t scratch = (size_t)(tern_lane_scratch_floats(&s->plan, s->ranges) + 1) * sizeof(float);
+    if (m->table->download(m->compute, s->buffers[0], s->nodes[0], (size_t)s->n * sizeof(float)) !=
+            TERN_OK ||
+        m->table->download(m->compute, s->scratch, s->device_scratch, scratch) != TERN_OK) {
+        return complain(comm, s, "reading the device", 0);
+    }
+    return 0;
+}
+
+static void free_device(struct setting *s)
+{
+    const struct tern_check_memory *m = s->memory;
+    for (int i = 0; m != NULL && i < TERN_LANE_NODES_MAX; i++) {
+        m->table->free(m->compute, s->nodes[i]);
+    }
+    if (m != NULL) {
+        m->table->free(m->compute, s->device_scratch);
+    }
+}
+
 static int reduce_and_gather(struct tern_comm *comm, struct setting *s)
 {
+    const struct tern_check_memory *m = s->memory;
     int64_t adds = 0;
     struct tern_lane_reduce reduce = {.plan = &s->plan, .ranges = s->ranges, .add = add};
     reduce.scratch = at(s->scratch);
     reduce.add_context = &adds;
     for (int i = 0; i < s->plan.node_count; i++) {
         reduce.nodes[i] = at(s->buffers[i]);
+    }
+    if (m != NULL) {
+        if (move_in(comm, s) != 0) {
+            return 1;
+        }
+        memcpy(reduce.nodes, s->nodes, sizeof reduce.nodes);
+        reduce.scratch = s->device_scratch;
+        reduce.add = m->add;
+        reduce.add_context = m->add_context;
     }
     int64_t sent = atomic_load(&comm->counters.bytes_sent);
     uint64_t ticket;
@@ -168,24 +224,38 @@ static int reduce_and_gather(struct tern_comm *comm, struct setting *s)
         return complain(comm, s, "reduce", 0);
     }
     int failures = check_bytes(comm, s, sent);
+    failures += m != NULL ? move_out(comm, s) : 0;
     failures += compare(comm, s, s->ranges[comm->rank]);
     struct tern_range bytes[TERN_LANES_MAX];
     for (int r = 0; r < comm->size; r++) {
         bytes[r].begin = s->ranges[r].begin * (int64_t)sizeof(float);
         bytes[r].end = s->ranges[r].end * (int64_t)sizeof(float);
     }
-    if (tern_comm_all_gatherv(comm, at(s->buffers[0]), bytes) != TERN_OK) {
+    if (tern_comm_all_gatherv(comm, reduce.nodes[0], bytes) != TERN_OK) {
         return complain(comm, s, "all_gatherv", 0);
     }
+    failures += m != NULL ? move_out(comm, s) : 0;
     return failures + compare(comm, s, (struct tern_range){0, s->n});
 }
 
 int tern_check_lanes(struct tern_comm *comm, int lanes, int64_t n, int64_t cuts_step, uint64_t seed)
 {
-    struct setting s = {.n = n, .seed = seed};
+    return tern_check_lanes_in(comm, NULL, lanes, n, cuts_step, 0, seed);
+}
+
+int tern_check_lanes_in(struct tern_comm *comm,
+                        const struct tern_check_memory *memory,
+                        int lanes,
+                        int64_t n,
+                        int64_t cuts_step,
+                        int64_t chunk_floats,
+                        uint64_t seed)
+{
+    struct setting s = {.n = n, .seed = seed, .memory = memory};
     if (tern_lane_plan_make(lanes, comm->size, comm->rank, &s.plan) != TERN_OK) {
         return complain(comm, &s, "plan", 0);
     }
+    s.plan.chunk_floats = chunk_floats > 0 ? chunk_floats : s.plan.chunk_floats;
     int64_t *cuts = tern_alloc("test", (size_t)(n / cuts_step + 2) * sizeof *cuts);
     tern_lane_ranges(comm->size, cuts, make_cuts(cuts, n, cuts_step), s.ranges);
     int64_t scratch = tern_lane_scratch_floats(&s.plan, s.ranges);
@@ -203,6 +273,7 @@ int tern_check_lanes(struct tern_comm *comm, int lanes, int64_t n, int64_t cuts_
     if (memcmp(&guard, &s.scratch[scratch], sizeof guard) != 0) {
         failures += complain(comm, &s, "wrote past the scratch", scratch);
     }
+    free_device(&s);
     for (int i = 0; i < s.plan.buffers; i++) {
         tern_free(s.buffers[i]);
     }

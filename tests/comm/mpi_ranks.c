@@ -22,7 +22,7 @@ static tern_status open_mpi(struct tern_comm **out)
 {
     struct tern_launcher launcher;
     int64_t limit_ns = 0;
-    TERN_RETURN_IF_ERR(tern_comm_limit(real_getenv, &limit_ns));
+    TERN_RETURN_IF_ERR(tern_comm_limit(real_getenv, 600, &limit_ns));
     TERN_RETURN_IF_ERR(tern_launcher_find(real_getenv, &launcher));
     return tern_mpi_open(&launcher, limit_ns, out);
 }

@@ -16,10 +16,12 @@ enum {
     PAUSE_US = 50
 };
 
-static std::vector<std::unique_ptr<CUstream_st>> g_streams; /* by index; destroyed ones are null */
-static std::set<CUevent_st *> g_events;
+/* Never destroyed: the background thread uses them until the process is gone. */
+static auto &g_streams =
+    *new std::vector<std::unique_ptr<CUstream_st>>; /* by index; destroyed ones are null */
+static auto &g_events = *new std::set<CUevent_st *>;
 static CUstream_st *g_legacy[DEVICES_MAX];
-static vector_clock g_host; /* what the host knows to be done */
+static auto &g_host = *new vector_clock; /* what the host knows to be done */
 
 /* ---- clocks ---- */
 
