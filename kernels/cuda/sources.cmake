@@ -10,4 +10,6 @@ set(TERN_CUDA_C
   ${here}/../../comm/nccl/calls.c ${here}/../../comm/nccl/death.c ${here}/../../comm/nccl/judge.c
   ${here}/../../comm/nccl/watch.c)
 set(TERN_CUDA_CU
-  ${here}/blas_side.cu)
+  ${here}/blas_side.cu
+  ${here}/act.cu ${here}/adamw.cu ${here}/embed_fwd.cu ${here}/embed_bwd.cu ${here}/glu.cu ${here}/loss.cu
+  ${here}/norm_fwd.cu ${here}/norm_bwd.cu ${here}/pointwise.cu ${here}/reduce.cu ${here}/rope.cu)

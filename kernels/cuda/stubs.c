@@ -11,27 +11,8 @@
     }
 #define tern_attention_fwd_args tern_attention_args
 #define tern_attention_bwd_args tern_attention_args
-#define tern_act_fwd_args       tern_act_args
-#define tern_act_bwd_args       tern_act_args
-#define tern_glu_fwd_args       tern_glu_args
-#define tern_glu_bwd_args       tern_glu_args
-STUB(embed_fwd)
-STUB(embed_bwd)
-STUB(norm_fwd)
-STUB(norm_bwd)
-STUB(bias_bwd)
 STUB(attention_fwd)
 STUB(attention_bwd)
-STUB(rope)
-STUB(act_fwd)
-STUB(act_bwd)
-STUB(glu_fwd)
-STUB(glu_bwd)
-STUB(add)
-STUB(cross_entropy)
-STUB(adamw)
-STUB(sumsq)
-STUB(cast)
 
 #define NOTHING(family) \
     __attribute__((weak)) size_t tern_cuda_##family##_workspace( \
@@ -41,7 +22,4 @@ STUB(cast)
         (void)limits; \
         return 0; \
     }
-NOTHING(norm)
-NOTHING(embed)
-NOTHING(reduce)
 NOTHING(attention)

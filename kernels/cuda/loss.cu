@@ -1,0 +1,187 @@
+/* loss.cu - softmax cross-entropy of rows of f32 logits (R, V), in place.
+ *
+ * A block a row. First pass: every thread keeps the maximum m of what it saw and the sum of exp(x - m), which the block
+ * then brings to one maximum. Backward a second pass writes softmax - one_hot, from the row's end to its beginning: what
+ * was read last is still in the first cache, the rest in the second. A row of 50,257 logits is 201 KB: memory sees it
+ * once in and, backward, once out. */
+#include "kernels/cuda/vec.cuh"
+
+#include <float.h>
+
+enum {
+    THREADS_MAX = 1024,
+    THREADS_MIN = 64,
+    VEC = 4,
+    VECS = 4 /* accesses of a thread under way */
+};
+
+struct cross_entropy {
+    float *logits; /* (R, V), row stride ld */
+    const int32_t *targets;
+    float *nll;
+    int64_t rows, v, ld;
+    bool is_backward;
+};
+
+/* Elements before the first aligned one, aligned accesses, all elements. */
+struct row_cut {
+    int64_t head, vecs, count;
+};
+
+TERN_DEVICE struct row_cut cut_row(const float *x, int64_t count)
+{
+    struct row_cut cut;
+    cut.head = (int64_t)((16 - (uintptr_t)x % 16) % 16 / sizeof(float));
+    cut.head = tern_min(cut.head, count);
+    cut.vecs = (count - cut.head) / VEC;
+    cut.count = count;
+    return cut;
+}
+
+/* Place of the i-th element that no aligned access covers, and how many there are. */
+TERN_DEVICE int64_t single_at(const struct row_cut &cut, int64_t i)
+{
+    return i < cut.head ? i : i + cut.vecs * VEC;
+}
+
+TERN_DEVICE int64_t single_count(const struct row_cut &cut)
+{
+    return cut.count - cut.vecs * VEC;
+}
+
+/* Maximum and sum of what a thread saw. most starts finite, so that logits of -inf add 0. */
+struct online {
+    float most, sum;
+};
+
+template <int count> TERN_DEVICE void absorb(struct online &o, const float (&x)[count])
+{
+    float most = o.most;
+    TERN_UNROLL
+    for (int i = 0; i < count; i++) {
+        most = fmaxf(most, x[i]);
+    }
+    if (most > o.most) {
+        o.sum *= expf(o.most - most);
+        o.most = most;
+    }
+    TERN_UNROLL
+    for (int i = 0; i < count; i++) {
+        o.sum += expf(x[i] - most);
+    }
+}
+
+TERN_DEVICE struct online scan_row(const float *x, const struct row_cut &cut)
+{
+    struct online o = {-FLT_MAX, 0};
+    for (int64_t i = threadIdx.x; i < cut.vecs; i += (int64_t)VECS * blockDim.x) {
+        float vec[VECS][VEC];
+        TERN_UNROLL
+        for (int v = 0; v < VECS; v++) {
+            int64_t at = i + (int64_t)v * blockDim.x;
+            if (at < cut.vecs) {
+                tern_load(x + cut.head + at * VEC, vec[v]);
+            } else {
+                TERN_UNROLL
+                for (int e = 0; e < VEC; e++) {
+                    vec[v][e] = -INFINITY;
+                }
+            }
+        }
+        TERN_UNROLL
+        for (int v = 0; v < VECS; v++) {
+            absorb(o, vec[v]);
+        }
+    }
+    for (int64_t i = threadIdx.x; i < single_count(cut); i += blockDim.x) {
+        const float single[1] = {x[single_at(cut, i)]};
+        absorb(o, single);
+    }
+    return o;
+}
+
+/* x = exp(x - most) * by_sum, less 1 at the target. */
+TERN_DEVICE void write_gradient(float *x,
+                                const struct row_cut &cut,
+                                float most,
+                                float by_sum,
+                                int64_t target)
+{
+    for (int64_t i = threadIdx.x; i < single_count(cut); i += blockDim.x) {
+        int64_t at = single_at(cut, i);
+        float p = expf(x[at] - most) * by_sum;
+        x[at] = at == target ? p - 1.0f : p;
+    }
+    int64_t pass = (int64_t)VECS * blockDim.x;
+    for (int64_t first = (cut.vecs - 1) / pass * pass; first >= 0; first -= pass) {
+        float vec[VECS][VEC];
+        TERN_UNROLL
+        for (int v = 0; v < VECS; v++) {
+            int64_t i = first + (int64_t)v * blockDim.x + threadIdx.x;
+            if (i < cut.vecs) {
+                tern_load(x + cut.head + i * VEC, vec[v]);
+            }
+        }
+        TERN_UNROLL
+        for (int v = 0; v < VECS; v++) {
+            int64_t i = first + (int64_t)v * blockDim.x + threadIdx.x;
+            if (i < cut.vecs) {
+                int64_t at = cut.head + i * VEC;
+                TERN_UNROLL
+                for (int e = 0; e < VEC; e++) {
+                    float p = expf(vec[v][e] - most) * by_sum;
+                    vec[v][e] = at + e == target ? p - 1.0f : p;
+                }
+                tern_store(x + at, vec[v]);
+            }
+        }
+    }
+}
+
+static __global__ void __launch_bounds__(THREADS_MAX) cross_entropy_kernel(struct cross_entropy a)
+{
+    TERN_SHARED(float, scratch, [TERN_WARP]);
+    for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
+        float *x = a.logits + row * a.ld;
+        int64_t target = a.targets[row];
+        if (target < 0 || target >= a.v) {
+            for (int64_t i = threadIdx.x; a.is_backward && i < a.v; i += blockDim.x) {
+                x[i] = 0;
+            }
+            if (threadIdx.x == 0) {
+                a.nll[row] = 0;
+            }
+            continue; /* the whole block */
+        }
+        float at_target = threadIdx.x == 0 ? x[target] : 0;
+        struct row_cut cut = cut_row(x, a.v);
+        struct online o = scan_row(x, cut);
+        float most = tern_block_max(o.most, &scratch[0]);
+        float sum = tern_block_sum(o.sum * expf(o.most - most), &scratch[0]);
+        if (threadIdx.x == 0) {
+            a.nll[row] = (most - at_target) + logf(sum);
+        }
+        if (a.is_backward) {
+            write_gradient(x, cut, most, 1.0f / sum, target);
+        }
+    }
+}
+
+tern_status tern_cuda_cross_entropy(struct tern_device *device,
+                                    const struct tern_cross_entropy_args *args)
+{
+    struct cross_entropy a = {tern_ptr<float>(args->logits),
+                              tern_ptr<const int32_t>(args->targets),
+                              tern_ptr<float>(args->nll),
+                              args->rows,
+                              args->v,
+                              args->ld,
+                              args->backward};
+    int threads = THREADS_MIN;
+    while (threads < THREADS_MAX && (int64_t)threads * VEC * 2 < args->v) {
+        threads *= 2;
+    }
+    unsigned grid = (unsigned)tern_min(args->rows, 1 << 24);
+    tern_launch(cross_entropy_kernel, grid, threads, 0, tern_cuda_device_of(device)->stream, a);
+    return tern_cuda_launched("cross_entropy");
+}

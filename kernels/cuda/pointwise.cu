@@ -1,0 +1,91 @@
+/* pointwise.cu - addition and conversion: memory is all they cost (add: three elements moved an element; cast: one read
+ * and one written). */
+#include "kernels/cuda/span.cuh"
+
+template <typename T> struct add_op {
+    enum {
+        INPUTS = 2
+    };
+    const T *a, *b;
+    T *y; /* may be a or b */
+};
+
+template <typename T, int W>
+TERN_DEVICE void span_load(const add_op<T> &op, int64_t at, tern_item<W, 2> &item)
+{
+    tern_load(op.a + at, item.x[0]);
+    tern_load(op.b + at, item.x[1]);
+}
+
+template <typename T, int W>
+TERN_DEVICE void span_store(const add_op<T> &op, int64_t at, const tern_item<W, 2> &item)
+{
+    float y[W];
+    TERN_UNROLL
+    for (int i = 0; i < W; i++) {
+        y[i] = item.x[0][i] + item.x[1][i];
+    }
+    tern_store(op.y + at, y);
+}
+
+template <typename T>
+static tern_status add(struct tern_device *device, const struct tern_add_args *args)
+{
+    struct add_op<T> op = {
+        tern_ptr<const T>(args->a), tern_ptr<const T>(args->b), tern_ptr<T>(args->y)
+    };
+    const struct tern_span_operand operands[] = {
+        {args->a, sizeof(T)}, {args->b, sizeof(T)}, {args->y, sizeof(T)}};
+    return tern_span_run<tern_wide<T>::COUNT, 2>(device, "add", op, args->n, operands);
+}
+
+tern_status tern_cuda_add(struct tern_device *device, const struct tern_add_args *args)
+{
+    return args->dtype == TERN_BF16 ? add<tern_bf16>(device, args) : add<float>(device, args);
+}
+
+template <typename From, typename To> struct cast_op {
+    enum {
+        INPUTS = 1
+    };
+    const From *src;
+    To *dst;
+};
+
+template <typename From, typename To, int W>
+TERN_DEVICE void span_load(const cast_op<From, To> &op, int64_t at, tern_item<W, 1> &item)
+{
+    tern_load(op.src + at, item.x[0]);
+}
+
+template <typename From, typename To, int W>
+TERN_DEVICE void span_store(const cast_op<From, To> &op, int64_t at, const tern_item<W, 1> &item)
+{
+    tern_store(op.dst + at, item.x[0]);
+}
+
+/* Steps of 4: a warp's accesses are then whole lines on the narrow side as well as on the wide one. */
+template <typename From, typename To>
+static tern_status cast(struct tern_device *device, const struct tern_cast_args *args)
+{
+    struct cast_op<From, To> op = {
+        tern_ptr<const From>(args->src), tern_ptr<To>(args->dst)
+    };
+    const struct tern_span_operand operands[] = {{args->src, sizeof(From)},
+                                                 {args->dst, sizeof(To)}};
+    return tern_span_run<4, 4>(device, "cast", op, args->n, operands);
+}
+
+tern_status tern_cuda_cast(struct tern_device *device, const struct tern_cast_args *args)
+{
+    if (args->src_dtype != args->dst_dtype) {
+        return args->src_dtype == TERN_BF16 ? cast<tern_bf16, float>(device, args)
+                                            : cast<float, tern_bf16>(device, args);
+    }
+    /* every bit, those of a NaN too */
+    size_t bytes = (size_t)args->n * tern_dtype_bytes(args->src_dtype);
+    return tern_cuda_status(
+        cudaMemcpyAsync(tern_ptr<void>(args->dst), tern_ptr<const void>(args->src), bytes,
+                        cudaMemcpyDeviceToDevice, tern_cuda_device_of(device)->stream),
+        "cast");
+}
