@@ -15,13 +15,13 @@
 #define TERN_GELU_CUBIC 0.044715f
 #define TERN_LOG2_E     1.4426950408889634f
 
-/* exp(-z), at most 1e37; of a NaN NaN. */
+/* exp(-z), at most 6.1e37: below the 2^126 from which __fdividef gives 0; of a NaN NaN. */
 template <typename T> TERN_DEVICE float tern_act_exp(float z)
 {
     if constexpr (sizeof(T) == 2) {
-        return exp2f(z < -85.0f ? 85.0f * TERN_LOG2_E : -z * TERN_LOG2_E);
+        return exp2f(z < -87.0f ? 87.0f * TERN_LOG2_E : -z * TERN_LOG2_E);
     } else {
-        return expf(z < -85.0f ? 85.0f : -z);
+        return expf(z < -87.0f ? 87.0f : -z);
     }
 }
 

@@ -1,9 +1,9 @@
-/* loss.cu - softmax cross-entropy of rows of f32 logits (R, V), in place.
+/* loss.cu - softmax cross-entropy of rows of f32 logits (R, V), in place or to bf16 gradients.
  *
  * A block a row. First pass: every thread keeps the maximum m of what it saw and the sum of exp(x - m), which the block
  * then brings to one maximum. Backward a second pass writes softmax - one_hot, from the row's end to its beginning: what
  * was read last is still in the first cache, the rest in the second. A row of 50,257 logits is 201 KB: memory sees it
- * once in and, backward, once out. */
+ * once in and, backward, once out, in bf16 half of that. */
 #include "kernels/cuda/vec.cuh"
 
 #include <float.h>
@@ -19,7 +19,8 @@ struct cross_entropy {
     float *logits; /* (R, V), row stride ld */
     const int32_t *targets;
     float *nll;
-    int64_t rows, v, ld;
+    tern_bf16 *dlogits; /* (R, V), row stride ldd; or null */
+    int64_t rows, v, ld, ldd;
     bool is_backward;
 };
 
@@ -100,17 +101,30 @@ TERN_DEVICE struct online scan_row(const float *x, const struct row_cut &cut)
     return o;
 }
 
-/* x = exp(x - most) * by_sum, less 1 at the target. */
-TERN_DEVICE void write_gradient(float *x,
-                                const struct row_cut &cut,
-                                float most,
-                                float by_sum,
-                                int64_t target)
+/* What the second pass needs of a row. */
+struct softmax {
+    float most, by_sum;
+    int64_t target;
+};
+
+TERN_DEVICE float gradient_at(const struct softmax &row, float x, int64_t at)
 {
+    float p = expf(x - row.most) * row.by_sum;
+    return at == row.target ? p - 1.0f : p;
+}
+
+/* to = softmax(x) less one at the target, from the end to the beginning; to may be x. Its aligned accesses are x's where
+ * the two line up, as rows of equal strides do. */
+template <typename T>
+TERN_DEVICE void write_gradient(const float *x,
+                                T *to,
+                                const struct row_cut &cut,
+                                const struct softmax &row)
+{
+    bool is_wide = (uintptr_t)(to + cut.head) % (VEC * sizeof(T)) == 0;
     for (int64_t i = threadIdx.x; i < single_count(cut); i += blockDim.x) {
         int64_t at = single_at(cut, i);
-        float p = expf(x[at] - most) * by_sum;
-        x[at] = at == target ? p - 1.0f : p;
+        tern_put(to + at, gradient_at(row, x[at], at));
     }
     int64_t pass = (int64_t)VECS * blockDim.x;
     for (int64_t first = (cut.vecs - 1) / pass * pass; first >= 0; first -= pass) {
@@ -125,16 +139,26 @@ TERN_DEVICE void write_gradient(float *x,
         TERN_UNROLL
         for (int v = 0; v < VECS; v++) {
             int64_t i = first + (int64_t)v * blockDim.x + threadIdx.x;
-            if (i < cut.vecs) {
-                int64_t at = cut.head + i * VEC;
-                TERN_UNROLL
-                for (int e = 0; e < VEC; e++) {
-                    float p = expf(vec[v][e] - most) * by_sum;
-                    vec[v][e] = at + e == target ? p - 1.0f : p;
+            int64_t at = cut.head + i * VEC;
+            TERN_UNROLL
+            for (int e = 0; e < VEC && i < cut.vecs; e++) {
+                vec[v][e] = gradient_at(row, vec[v][e], at + e);
+                if (!is_wide) {
+                    tern_put(to + at + e, vec[v][e]);
                 }
-                tern_store(x + at, vec[v]);
+            }
+            if (is_wide && i < cut.vecs) {
+                tern_store(to + at, vec[v]);
             }
         }
+    }
+}
+
+/* A row that counts nothing. */
+template <typename T> TERN_DEVICE void clear_row(T *to, int64_t count)
+{
+    for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
+        to[i] = 0;
     }
 }
 
@@ -144,14 +168,17 @@ static __global__ void __launch_bounds__(THREADS_MAX) cross_entropy_kernel(struc
     for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
         float *x = a.logits + row * a.ld;
         int64_t target = a.targets[row];
-        if (target < 0 || target >= a.v) {
-            for (int64_t i = threadIdx.x; a.is_backward && i < a.v; i += blockDim.x) {
-                x[i] = 0;
+        tern_bf16 *dlogits = a.dlogits != nullptr ? a.dlogits + row * a.ldd : nullptr;
+        if (target < 0 || target >= a.v) { /* for all threads alike */
+            if (dlogits != nullptr) {
+                clear_row(dlogits, a.v);
+            } else if (a.is_backward) {
+                clear_row(x, a.v);
             }
             if (threadIdx.x == 0) {
                 a.nll[row] = 0;
             }
-            continue; /* the whole block */
+            continue;
         }
         float at_target = threadIdx.x == 0 ? x[target] : 0;
         struct row_cut cut = cut_row(x, a.v);
@@ -161,8 +188,11 @@ static __global__ void __launch_bounds__(THREADS_MAX) cross_entropy_kernel(struc
         if (threadIdx.x == 0) {
             a.nll[row] = (most - at_target) + logf(sum);
         }
-        if (a.is_backward) {
-            write_gradient(x, cut, most, 1.0f / sum, target);
+        struct softmax softmax = {most, 1.0f / sum, target};
+        if (dlogits != nullptr) {
+            write_gradient(x, dlogits, cut, softmax);
+        } else if (a.is_backward) {
+            write_gradient(x, x, cut, softmax);
         }
     }
 }
@@ -173,9 +203,11 @@ tern_status tern_cuda_cross_entropy(struct tern_device *device,
     struct cross_entropy a = {tern_ptr<float>(args->logits),
                               tern_ptr<const int32_t>(args->targets),
                               tern_ptr<float>(args->nll),
+                              tern_ptr<tern_bf16>(args->dlogits),
                               args->rows,
                               args->v,
                               args->ld,
+                              args->ldd,
                               args->backward};
     int threads = THREADS_MIN;
     while (threads < THREADS_MAX && (int64_t)threads * VEC * 2 < args->v) {
