@@ -10,7 +10,7 @@
 
 enum {
     CHUNK = 32, /* rows: a lane of a warp has one's id */
-    ROWS_AT_ONCE = 4,
+    ROWS_AT_ONCE = 8,
     WARPS_MAX = 8,
     PARTS_AT_ONCE = 8,
     SLICE_MIN = 256,       /* columns; a multiple of every 32 W */

@@ -13,12 +13,14 @@ enum {
     TEAM_WARPS = TEAM_THREADS / TERN_WARP,
     BLOCK_THREADS_MAX = 512,
     STREAM_THREADS = 256,
-    TEAM_ELEMENTS = 32,  /* of a row in a thread of a team */
-    BLOCK_ELEMENTS = 16, /* and of a block: twice as many sums would spill */
+    HELD_ELEMENTS =
+        16, /* of a row in a thread: with their sums, what leaves room for enough warps */
+    HELD_ELEMENTS_MAX = 24,
     RUN_ROWS_MIN = 8,
-    RUNS_MIN = 160, /* where rows abound: a block for every multiprocessor */
-    RUNS_MAX = 512,
-    RUNS_CELLS = 1 << 20 /* runs of wide rows stop where their sums have so many columns */
+    RUNS_MIN = 160,  /* where rows abound: a block for every multiprocessor */
+    RUNS_TEAM = 512, /* of rows that a warp or less holds */
+    RUNS_MAX = 1024,
+    RUNS_CELLS = 1 << 20 /* wide rows: runs times columns */
 };
 
 template <typename T> struct norm_bwd {
@@ -29,12 +31,14 @@ template <typename T> struct norm_bwd {
     T *dx;                    /* (N, C) */
     float *partial;           /* (runs, 2, C), or (runs, C) without beta */
     int64_t n, c, run_rows;
+    float by_c; /* 1 / C */
     bool has_beta;
 };
 
 static int64_t runs_max(int64_t c)
 {
-    return tern_max(RUNS_MIN, tern_min(RUNS_CELLS / c, RUNS_MAX));
+    int64_t most = c <= HELD_ELEMENTS_MAX * TERN_WARP ? RUNS_TEAM : RUNS_MAX;
+    return tern_max(RUNS_MIN, tern_min(RUNS_CELLS / c, most));
 }
 
 static int64_t run_rows(int64_t n, int64_t c)
@@ -76,16 +80,15 @@ TERN_DEVICE void team_sum_pair(float &a, float &b, int lanes, float (*scratch)[T
     }
 }
 
-/* One access of a row in registers: dy and x as stored. */
+/* One access of a row in registers, as stored. */
 struct held {
-    tern_words<16> dy, x;
+    tern_words<16> dy, x, dresidual;
 };
 
 /* Adds one access to the row's two sums and to the sums of its columns. */
 template <typename T, int W>
-TERN_DEVICE void take(const struct norm_bwd<T> &a,
-                      int64_t col,
-                      const struct held &held,
+TERN_DEVICE void take(const struct held &held,
+                      const tern_words<16> &gamma_words,
                       float mean,
                       float rstd,
                       float (&sums)[2],
@@ -95,7 +98,7 @@ TERN_DEVICE void take(const struct norm_bwd<T> &a,
     float dy[W], x[W], gamma[W];
     tern_unpack<T, W>(held.dy, dy);
     tern_unpack<T, W>(held.x, x);
-    tern_load(a.gamma + col, gamma);
+    tern_unpack<T, W>(gamma_words, gamma);
     TERN_UNROLL
     for (int i = 0; i < W; i++) {
         float hat = (x[i] - mean) * rstd, g = dy[i] * gamma[i];
@@ -106,12 +109,23 @@ TERN_DEVICE void take(const struct norm_bwd<T> &a,
     }
 }
 
+/* Reads one access. All reads of a row come before its writes: dx may be dresidual, so none may pass a write. */
+template <typename T>
+TERN_DEVICE void hold(const struct norm_bwd<T> &a, int64_t at, struct held &held)
+{
+    held.dy = *reinterpret_cast<const tern_words<16> *>(a.dy + at);
+    held.x = *reinterpret_cast<const tern_words<16> *>(a.x + at);
+    if (a.dresidual != nullptr) {
+        held.dresidual = *reinterpret_cast<const tern_words<16> *>(a.dresidual + at);
+    }
+}
+
 /* dx of one access; means: of g and of g hat. */
 template <typename T, int W>
 TERN_DEVICE void give(const struct norm_bwd<T> &a,
-                      int64_t row,
-                      int64_t col,
+                      int64_t at,
                       const struct held &held,
+                      const tern_words<16> &gamma_words,
                       float mean,
                       float rstd,
                       const float (&means)[2])
@@ -119,19 +133,17 @@ TERN_DEVICE void give(const struct norm_bwd<T> &a,
     float dy[W], x[W], gamma[W], dx[W];
     tern_unpack<T, W>(held.dy, dy);
     tern_unpack<T, W>(held.x, x);
-    tern_load(a.gamma + col, gamma);
+    tern_unpack<T, W>(gamma_words, gamma);
     TERN_UNROLL
     for (int i = 0; i < W; i++) {
         float hat = (x[i] - mean) * rstd;
         dx[i] = rstd * (dy[i] * gamma[i] - means[0] - hat * means[1]);
     }
-    int64_t at = row * a.c + col;
     if (a.dresidual != nullptr) {
-        float dresidual[W];
-        tern_load(a.dresidual + at, dresidual);
+        tern_unpack<T, W>(held.dresidual, x);
         TERN_UNROLL
         for (int i = 0; i < W; i++) {
-            dx[i] += dresidual[i];
+            dx[i] += x[i];
         }
     }
     tern_store(a.dx + at, dx);
@@ -168,12 +180,18 @@ TERN_DEVICE void add_teams(float (&sums)[VECS][W], int lanes, float (*tile)[VECS
 
 /* A run of rows; `lanes` threads hold a row. */
 template <typename T, bool is_block, int VECS>
-__global__ void __launch_bounds__(is_block ? BLOCK_THREADS_MAX : TEAM_THREADS)
+__global__ void __launch_bounds__(is_block ? BLOCK_THREADS_MAX : TEAM_THREADS,
+                                  is_block || VECS > 4 ? 1 : 2)
     norm_bwd_held(struct norm_bwd<T> a, int lanes)
 {
     enum {
         W = tern_wide<T>::COUNT
     };
+    if constexpr (VECS * W == HELD_ELEMENTS_MAX) {
+        lanes =
+            TERN_WARP; /* known here, so that a row's addresses differ by constants: fewer registers */
+    }
+    TERN_DYNAMIC_SHARED(tern_words<16>, gamma); /* C elements */
     TERN_SHARED(float, scratch, [2][2][TERN_WARP]);
     TERN_SHARED(float, tile, [is_block ? 1 : TEAM_WARPS / 2][VECS * W][TERN_WARP]);
     int rows = (int)blockDim.x / lanes, lane = (int)threadIdx.x % lanes;
@@ -181,6 +199,10 @@ __global__ void __launch_bounds__(is_block ? BLOCK_THREADS_MAX : TEAM_THREADS)
     int64_t begin = (int64_t)blockIdx.x * a.run_rows;
     int64_t end = tern_min(begin + a.run_rows, a.n);
     float dgamma[VECS][W] = {}, dbeta[VECS][W] = {};
+    for (int v = (int)threadIdx.x; v < vecs; v += (int)blockDim.x) {
+        gamma[v] = *reinterpret_cast<const tern_words<16> *>(a.gamma + (int64_t)v * W);
+    }
+    __syncthreads();
     for (int64_t first = begin; first < end; first += rows, turn ^= 1) {
         int64_t row = first + (int)threadIdx.x / lanes;
         bool is_live = row < end;
@@ -191,24 +213,22 @@ __global__ void __launch_bounds__(is_block ? BLOCK_THREADS_MAX : TEAM_THREADS)
         TERN_UNROLL
         for (int v = 0; v < VECS; v++) {
             if (is_live && lane + v * lanes < vecs) {
-                int64_t at = row * a.c + (int64_t)(lane + v * lanes) * W;
-                held[v].dy = *reinterpret_cast<const tern_words<16> *>(a.dy + at);
-                held[v].x = *reinterpret_cast<const tern_words<16> *>(a.x + at);
+                hold(a, row * a.c + (int64_t)(lane + v * lanes) * W, held[v]);
             }
         }
         TERN_UNROLL
         for (int v = 0; v < VECS; v++) {
             if (is_live && lane + v * lanes < vecs) {
-                take<T, W>(a, (int64_t)(lane + v * lanes) * W, held[v], mean, rstd, sums, dgamma[v],
-                           dbeta[v]);
+                take<T, W>(held[v], gamma[lane + v * lanes], mean, rstd, sums, dgamma[v], dbeta[v]);
             }
         }
         team_sum_pair<is_block>(sums[0], sums[1], lanes, scratch[turn]);
-        const float means[2] = {a.mean != nullptr ? sums[0] / (float)a.c : 0, sums[1] / (float)a.c};
+        const float means[2] = {a.mean != nullptr ? sums[0] * a.by_c : 0, sums[1] * a.by_c};
         TERN_UNROLL
         for (int v = 0; v < VECS; v++) {
             if (is_live && lane + v * lanes < vecs) {
-                give<T, W>(a, row, (int64_t)(lane + v * lanes) * W, held[v], mean, rstd, means);
+                give<T, W>(a, row * a.c + (int64_t)(lane + v * lanes) * W, held[v],
+                           gamma[lane + v * lanes], mean, rstd, means);
             }
         }
     }
@@ -250,8 +270,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS_MAX) norm_bwd_rows(struct norm_b
             }
         }
         team_sum_pair<true>(sums[0], sums[1], 0, scratch[turn]);
-        float g_mean = a.mean != nullptr ? sums[0] / (float)a.c : 0;
-        float g_hat_mean = sums[1] / (float)a.c;
+        float g_mean = a.mean != nullptr ? sums[0] * a.by_c : 0;
+        float g_hat_mean = sums[1] * a.by_c;
         for (int64_t col = begin; col < a.c; col += step) {
             int64_t at = row * a.c + col;
             tern_load(a.dy + at, dy);
@@ -318,20 +338,21 @@ static void launch(const struct tern_cuda_device *cuda,
 {
     enum {
         W = tern_wide<T>::COUNT,
-        NARROW = BLOCK_ELEMENTS / W,
-        WIDE = TEAM_ELEMENTS / W
+        NARROW = HELD_ELEMENTS / W,
+        WIDE = HELD_ELEMENTS_MAX / W
     };
     int64_t vecs = a.c / W;
+    size_t gamma_bytes = (size_t)a.c * sizeof(T);
     if (is_aligned && vecs <= NARROW * TERN_WARP) {
-        tern_launch(norm_bwd_held<T, false, NARROW>, (unsigned)runs, TEAM_THREADS, 0, cuda->stream,
-                    a, tern_team_lanes(vecs));
+        tern_launch(norm_bwd_held<T, false, NARROW>, (unsigned)runs, TEAM_THREADS, gamma_bytes,
+                    cuda->stream, a, tern_team_lanes(vecs));
     } else if (is_aligned && vecs <= WIDE * TERN_WARP) {
-        tern_launch(norm_bwd_held<T, false, WIDE>, (unsigned)runs, TEAM_THREADS, 0, cuda->stream, a,
-                    (int)TERN_WARP);
+        tern_launch(norm_bwd_held<T, false, WIDE>, (unsigned)runs, TEAM_THREADS, gamma_bytes,
+                    cuda->stream, a, (int)TERN_WARP);
     } else if (is_aligned && vecs <= NARROW * BLOCK_THREADS_MAX) {
         int threads = tern_whole_warps(tern_div_up(vecs, NARROW), BLOCK_THREADS_MAX);
-        tern_launch(norm_bwd_held<T, true, NARROW>, (unsigned)runs, threads, 0, cuda->stream, a,
-                    threads);
+        tern_launch(norm_bwd_held<T, true, NARROW>, (unsigned)runs, threads, gamma_bytes,
+                    cuda->stream, a, threads);
     } else if (is_aligned) {
         launch_streamed<T, W>(cuda, a, runs);
     } else {
@@ -354,7 +375,8 @@ static tern_status norm_bwd_any(struct tern_device *device, const struct tern_no
         tern_ptr<const T>(args->dy), tern_ptr<const T>(args->x), tern_ptr<const T>(args->gamma),
             is_layer ? tern_ptr<const float>(args->mean) : nullptr,
             tern_ptr<const float>(args->rstd), tern_ptr<const T>(args->dresidual),
-            tern_ptr<T>(args->dx), (float *)workspace, args->n, args->c, rows, has_beta
+            tern_ptr<T>(args->dx), (float *)workspace, args->n, args->c, rows,
+            1.0f / (float)args->c, has_beta
     };
     bool is_aligned = args->c % tern_wide<T>::COUNT == 0 && tern_is_aligned(args->dy, 16) &&
                       tern_is_aligned(args->x, 16) && tern_is_aligned(args->gamma, 16) &&

@@ -23,7 +23,164 @@ template <typename T> struct norm_fwd {
     bool is_layer;
 };
 
-/* W elements of what is normalised, and the sum written. */
+template <typename T>
+TERN_DEVICE void keep_stats(const struct norm_fwd<T> &a, int64_t row, float mean, float rstd)
+{
+    if (a.mean != nullptr) {
+        a.mean[row] = mean;
+    }
+    if (a.rstd != nullptr) {
+        a.rstd[row] = rstd;
+    }
+}
+
+/* Which accesses of which row are a thread's: lane, lane + lanes, ... below vecs; vecs 0: of none. */
+struct share {
+    int64_t row;
+    int lane, lanes, vecs;
+};
+
+template <typename T> TERN_DEVICE tern_words<16> read_vec(const T *p, int64_t vec)
+{
+    return *reinterpret_cast<const tern_words<16> *>(p + vec * tern_wide<T>::COUNT);
+}
+
+template <typename T> TERN_DEVICE void write_vec(T *p, int64_t vec, const tern_words<16> &words)
+{
+    *reinterpret_cast<tern_words<16> *>(p + vec * tern_wide<T>::COUNT) = words;
+}
+
+/* x of what is normalised, as stored; the sum is written. Reads first: sum may be x, so none would pass a write. */
+template <typename T>
+TERN_DEVICE void hold_row(const struct norm_fwd<T> &a,
+                          const struct share &mine,
+                          tern_words<16> (&x)[VECS])
+{
+    enum {
+        W = tern_wide<T>::COUNT
+    };
+    tern_words<16> residual[VECS];
+    TERN_UNROLL
+    for (int v = 0; v < VECS; v++) {
+        int vec = mine.lane + v * mine.lanes;
+        if (vec < mine.vecs) {
+            x[v] = read_vec(a.x + mine.row * a.c, vec);
+            if (a.residual != nullptr) {
+                residual[v] = read_vec(a.residual + mine.row * a.c, vec);
+            }
+        }
+    }
+    TERN_UNROLL
+    for (int v = 0; v < VECS && a.residual != nullptr; v++) {
+        int vec = mine.lane + v * mine.lanes;
+        if (vec < mine.vecs) {
+            float sum[W], added[W];
+            tern_unpack<T, W>(x[v], sum);
+            tern_unpack<T, W>(residual[v], added);
+            TERN_UNROLL
+            for (int i = 0; i < W; i++) {
+                sum[i] += added[i];
+            }
+            tern_pack<T, W>(sum, x[v]);
+            write_vec(a.sum + mine.row * a.c, vec, x[v]);
+        }
+    }
+}
+
+/* This thread's part of the sum of x, or of (x - mean)^2. */
+template <typename T, bool is_square>
+TERN_DEVICE float add_up(const struct share &mine, const tern_words<16> (&x)[VECS], float mean)
+{
+    enum {
+        W = tern_wide<T>::COUNT
+    };
+    float sum = 0;
+    TERN_UNROLL
+    for (int v = 0; v < VECS; v++) {
+        if (mine.lane + v * mine.lanes < mine.vecs) {
+            float e[W];
+            tern_unpack<T, W>(x[v], e);
+            TERN_UNROLL
+            for (int i = 0; i < W; i++) {
+                sum += is_square ? (e[i] - mean) * (e[i] - mean) : e[i];
+            }
+        }
+    }
+    return sum;
+}
+
+/* out of a held row; reads first, as above. */
+template <typename T>
+TERN_DEVICE void give_row(const struct norm_fwd<T> &a,
+                          const struct share &mine,
+                          const tern_words<16> (&x)[VECS],
+                          float mean,
+                          float rstd)
+{
+    enum {
+        W = tern_wide<T>::COUNT
+    };
+    tern_words<16> gamma[VECS], beta[VECS];
+    TERN_UNROLL
+    for (int v = 0; v < VECS; v++) {
+        int vec = mine.lane + v * mine.lanes;
+        if (vec < mine.vecs) {
+            gamma[v] = read_vec(a.gamma, vec);
+            if (a.beta != nullptr) {
+                beta[v] = read_vec(a.beta, vec);
+            }
+        }
+    }
+    TERN_UNROLL
+    for (int v = 0; v < VECS; v++) {
+        int vec = mine.lane + v * mine.lanes;
+        if (vec < mine.vecs) {
+            float e[W], g[W], b[W] = {};
+            tern_unpack<T, W>(x[v], e);
+            tern_unpack<T, W>(gamma[v], g);
+            if (a.beta != nullptr) {
+                tern_unpack<T, W>(beta[v], b);
+            }
+            TERN_UNROLL
+            for (int i = 0; i < W; i++) {
+                e[i] = (e[i] - mean) * rstd * g[i] + b[i];
+            }
+            tern_words<16> words;
+            tern_pack<T, W>(e, words);
+            write_vec(a.out + mine.row * a.c, vec, words);
+        }
+    }
+}
+
+/* `lanes` threads hold a row: a power of two up to 32, or (is_block) the block. */
+template <typename T, bool is_block>
+__global__ void __launch_bounds__(is_block ? BLOCK_THREADS_MAX : TEAM_THREADS)
+    norm_fwd_held(struct norm_fwd<T> a, int lanes)
+{
+    TERN_SHARED(float, scratch, [TERN_WARP]);
+    int rows = (int)blockDim.x / lanes, vecs = (int)(a.c / tern_wide<T>::COUNT);
+    int64_t stride = (int64_t)gridDim.x * rows;
+    for (int64_t first = (int64_t)blockIdx.x * rows; first < a.n; first += stride) {
+        struct share mine = {first + (int)threadIdx.x / lanes, (int)threadIdx.x % lanes, lanes, 0};
+        mine.vecs = mine.row < a.n ? vecs : 0;
+        tern_words<16> x[VECS];
+        hold_row(a, mine, x);
+        float mean = 0;
+        if (a.is_layer) {
+            mean = add_up<T, false>(mine, x, 0);
+            mean = tern_team_sum<is_block>(mean, lanes, &scratch[0]) / (float)a.c;
+        }
+        float square = add_up<T, true>(mine, x, mean);
+        square = tern_team_sum<is_block>(square, lanes, &scratch[0]);
+        float rstd = 1.0f / sqrtf(square / (float)a.c + a.eps);
+        give_row(a, mine, x, mean, rstd);
+        if (mine.vecs > 0 && mine.lane == 0) {
+            keep_stats(a, mine.row, mean, rstd);
+        }
+    }
+}
+
+/* W elements of what is normalised, as stored; the sum is written. */
 template <typename T, int W>
 TERN_DEVICE void load_sum(const struct norm_fwd<T> &a, int64_t at, float (&x)[W])
 {
@@ -48,85 +205,16 @@ TERN_DEVICE void store_normed(const struct norm_fwd<T> &a,
                               float mean,
                               float rstd)
 {
-    float gamma[W], beta[W];
+    float gamma[W], beta[W] = {};
     tern_load(a.gamma + col, gamma);
-    TERN_UNROLL
-    for (int i = 0; i < W; i++) {
-        x[i] = (x[i] - mean) * rstd * gamma[i];
-    }
     if (a.beta != nullptr) {
         tern_load(a.beta + col, beta);
-        TERN_UNROLL
-        for (int i = 0; i < W; i++) {
-            x[i] += beta[i];
-        }
+    }
+    TERN_UNROLL
+    for (int i = 0; i < W; i++) {
+        x[i] = (x[i] - mean) * rstd * gamma[i] + beta[i];
     }
     tern_store(a.out + row * a.c + col, x);
-}
-
-template <typename T>
-TERN_DEVICE void keep_stats(const struct norm_fwd<T> &a, int64_t row, float mean, float rstd)
-{
-    if (a.mean != nullptr) {
-        a.mean[row] = mean;
-    }
-    if (a.rstd != nullptr) {
-        a.rstd[row] = rstd;
-    }
-}
-
-/* `lanes` threads hold a row: a power of two up to 32, or (is_block) the block. */
-template <typename T, bool is_block>
-__global__ void __launch_bounds__(is_block ? BLOCK_THREADS_MAX : TEAM_THREADS)
-    norm_fwd_held(struct norm_fwd<T> a, int lanes)
-{
-    enum {
-        W = tern_wide<T>::COUNT
-    };
-    TERN_SHARED(float, scratch, [TERN_WARP]);
-    int rows = (int)blockDim.x / lanes, lane = (int)threadIdx.x % lanes;
-    int vecs = (int)(a.c / W);
-    int64_t stride = (int64_t)gridDim.x * rows;
-    for (int64_t first = (int64_t)blockIdx.x * rows; first < a.n; first += stride) {
-        int64_t row = first + (int)threadIdx.x / lanes;
-        bool is_live = row < a.n;
-        float x[VECS][W], total = 0;
-        TERN_UNROLL
-        for (int v = 0; v < VECS; v++) {
-            TERN_UNROLL
-            for (int i = 0; i < W; i++) {
-                x[v][i] = 0;
-            }
-            if (is_live && lane + v * lanes < vecs) {
-                load_sum(a, row * a.c + (int64_t)(lane + v * lanes) * W, x[v]);
-            }
-            TERN_UNROLL
-            for (int i = 0; i < W; i++) {
-                total += x[v][i];
-            }
-        }
-        float mean = a.is_layer ? tern_team_sum<is_block>(total, lanes, scratch) / (float)a.c : 0;
-        float square = 0;
-        TERN_UNROLL
-        for (int v = 0; v < VECS; v++) {
-            TERN_UNROLL
-            for (int i = 0; i < W; i++) {
-                float centred = lane + v * lanes < vecs ? x[v][i] - mean : 0;
-                square += centred * centred;
-            }
-        }
-        square = tern_team_sum<is_block>(square, lanes, scratch);
-        float rstd = 1.0f / sqrtf(square / (float)a.c + a.eps);
-        TERN_UNROLL
-        for (int v = 0; v < VECS; v++) {
-            if (is_live && lane + v * lanes < vecs) {
-                store_normed(a, row, (int64_t)(lane + v * lanes) * W, x[v], mean, rstd);
-            }
-        }
-        if (is_live && lane == 0) {
-            keep_stats(a, row, mean, rstd);
-        }
-    }
 }
 
 /* A block a row, W elements an access. What a thread wrote to sum it reads again itself. */

@@ -76,6 +76,10 @@ static void add_embed(void)
     add(TERN_OP_EMBED_FWD, TERN_DATA_NORMAL, DIMS(1, 1, 64, 1, 1, 11));
     add(TERN_OP_EMBED_BWD, TERN_DATA_EQUAL, DIMS(300, 100, 40, 1, 1));
     add(TERN_OP_EMBED_BWD, TERN_DATA_NORMAL, DIMS(256, 64, 70, 50, 1));
+    /* where rows are sorted by id: several tiles; ids of one, two and three bytes; long and short runs */
+    add(TERN_OP_EMBED_BWD, TERN_DATA_NORMAL, DIMS(2304, 48, 4, 5, 1));
+    add(TERN_OP_EMBED_BWD, TERN_DATA_NORMAL, DIMS(2300, 100, 8, 300, 0));
+    add(TERN_OP_EMBED_BWD, TERN_DATA_NORMAL, DIMS(1100, 100, 4, 70000, 0));
     bench(TERN_OP_EMBED_FWD, DIMS(1024, 256, 768, 50257, 1, 0));
     bench(TERN_OP_EMBED_BWD, DIMS(1024, 256, 768, 50257, 1));
 }
@@ -90,6 +94,13 @@ static void add_norm_kind(int64_t rms)
         add(TERN_OP_NORM_BWD, TERN_DATA_NORMAL, DIMS(5, c, rms, 0, 0, beta, 1, (int64_t)(i & 1)));
         add(TERN_OP_NORM_BWD, TERN_DATA_NORMAL, DIMS(9, c, rms, 1, (int64_t)(i & 1), beta, 1, 1));
     }
+    static const int64_t wide[] = {512, 1536, 4096, 9216,
+                                   16640}; /* held by warps, blocks, or not */
+    for (size_t i = 0; i < sizeof wide / sizeof wide[0]; i++) {
+        add(TERN_OP_NORM_FWD, TERN_DATA_NORMAL,
+            DIMS(4, wide[i], rms, 1, (int64_t)(i & 1), !rms, 1));
+        add(TERN_OP_NORM_BWD, TERN_DATA_NORMAL, DIMS(9, wide[i], rms, 1, 0, !rms, 1, 1));
+    }
     for (int data = TERN_DATA_MEAN; data < TERN_DATA_COUNT; data++) {
         add(TERN_OP_NORM_FWD, (enum tern_case_data)data, DIMS(4, 768, rms, 0, 0, !rms, 1));
         add(TERN_OP_NORM_FWD, (enum tern_case_data)data, DIMS(2, 131, rms, 1, 0, 0, 0));
@@ -98,6 +109,7 @@ static void add_norm_kind(int64_t rms)
     add(TERN_OP_NORM_FWD, TERN_DATA_NORMAL, DIMS(1, 64, rms, 0, 0, 0, 0));
     add(TERN_OP_NORM_BWD, TERN_DATA_NORMAL, DIMS(1, 64, rms, 0, 0, 0, 1, 0));
     add(TERN_OP_NORM_BWD, TERN_DATA_NORMAL, DIMS(300, 96, rms, 1, 1, !rms, 1, 1));
+    add(TERN_OP_NORM_BWD, TERN_DATA_NORMAL, DIMS(4200, 512, rms, 1, 1, !rms, 1, 1));
     bench(TERN_OP_NORM_FWD, DIMS(1024, 768, rms, 1, 0, !rms, 1));
     bench(TERN_OP_NORM_BWD, DIMS(1024, 768, rms, 1, 1, !rms, 1, 1));
 }
@@ -169,6 +181,7 @@ static void add_bias(void)
         add(TERN_OP_BIAS_BWD, (enum tern_case_data)data, DIMS(300, 130, 0, 1));
     }
     add(TERN_OP_BIAS_BWD, TERN_DATA_NORMAL, DIMS(1, 64, 0, 0));
+    add(TERN_OP_BIAS_BWD, TERN_DATA_NORMAL, DIMS(1200, 4096, 0, 1));
     bench(TERN_OP_BIAS_BWD, DIMS(1024, 3072, 0, 1));
 }
 
@@ -283,6 +296,8 @@ static void add_loss(void)
         add(TERN_OP_CROSS_ENTROPY, (enum tern_case_data)data, DIMS(6, 200, 1, 1, 1, 1));
     }
     add(TERN_OP_CROSS_ENTROPY, TERN_DATA_NORMAL, DIMS(1, 257, 0, 1, 1));
+    add(TERN_OP_CROSS_ENTROPY, TERN_DATA_NORMAL, DIMS(3, 20011, 0, 1, 1));
+    add(TERN_OP_CROSS_ENTROPY, TERN_DATA_NORMAL, DIMS(3, 20011, 0, 1, 1, 1));
     bench(TERN_OP_CROSS_ENTROPY, DIMS(128, 50257, 0, 0, 1));
     bench(TERN_OP_CROSS_ENTROPY, DIMS(128, 50257, 0, 1, 1));
     bench(TERN_OP_CROSS_ENTROPY, DIMS(128, 50257, 0, 1, 1, 1));
