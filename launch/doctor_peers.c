@@ -71,7 +71,8 @@ static tern_status open_devices(struct check *check)
                                              digest_of(check->device->ops->device->name)));
     tern_status status = TERN_OK;
     if (has_own_memory(check, &left)) {
-        status = tern_comm_open_device(check->comm, check->device, check->queue, &check->data_comm);
+        status = tern_comm_open_device(check->comm, check->device, check->queue,
+                                       check->device->ops->device, &check->data_comm);
         if (status != TERN_OK) {
             status =
                 tern_fail_prefix(status, "between GPUs (TERN_BACKEND=cpu measures host memory)");
