@@ -245,3 +245,16 @@ tern_status tern_lane_reduce_job(struct tern_comm *comm, void *arg)
     }
     return halves(reduce->plan) ? reduce_by_halving(comm, reduce) : reduce_by_owner(comm, reduce);
 }
+
+tern_status tern_lane_sum_job(struct tern_comm *comm, void *arg)
+{
+    const struct tern_lane_reduce *reduce = arg;
+    int64_t n = 0;
+    for (int r = 0; r < comm->size; r++) {
+        n = reduce->ranges[r].end > n ? reduce->ranges[r].end : n;
+    }
+    for (int i = 1; i < reduce->plan->node_count; i++) {
+        TERN_RETURN_IF_ERR(reduce->add(reduce->add_context, reduce->nodes[0], reduce->nodes[i], n));
+    }
+    return tern_comm_reduce_ranges(comm, reduce->nodes[0], reduce->ranges);
+}

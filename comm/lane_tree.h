@@ -68,6 +68,9 @@ int64_t tern_lane_scratch_floats(const struct tern_lane_plan *plan,
                                  const struct tern_range *ranges);
 /* A tern_comm_job: arg is a struct tern_lane_reduce that lives until the ticket is done. */
 tern_status tern_lane_reduce_job(struct tern_comm *comm, void *arg);
+/* The same sum in whatever order the backend likes, where it has one (comm.h, reduce_ranges): other bits for another
+ * number of ranks, and fewer messages. */
+tern_status tern_lane_sum_job(struct tern_comm *comm, void *arg);
 
 /* Which part of a vector each rank gets, so that recursive halving ends there (ranks a power of two: halves of halves,
  * by the bits of the rank, lowest first; else even parts in rank order). Cuts only at `cuts` (cut_count ascending

@@ -354,6 +354,7 @@ static tern_status take_memory(struct tern_job *job)
     job->state.copier = job->copier;
     job->peak_flops = tern_device_peak_flops(job->device, job->model.dtype) * job->comm->size;
     TERN_RETURN_IF_ERR(tern_train_state_alloc(&job->state, job->device));
+    TERN_RETURN_IF_ERR(tern_train_state_adopt(&job->state));
     TERN_RETURN_IF_ERR(tern_pass_create(&job->model, job->device, &options, &job->pass));
     TERN_RETURN_IF_ERR(tern_stepper_create(&job->config, &job->state, job->device, job->comm_device,
                                            job->pass, &job->stepper));
@@ -535,13 +536,13 @@ void tern_job_close(struct tern_job *job)
     tern_saver_destroy(job->saver);
     tern_stepper_destroy(job->stepper);
     tern_pass_destroy(job->pass);
+    tern_comm_close(job->data_comm); /* before the blocks that it knows of */
     if (job->has_state) {
         tern_train_state_fini(&job->state);
     }
     if (job->has_model) {
         tern_model_fini(&job->model);
     }
-    tern_comm_close(job->data_comm);
     tern_device_close(job->copier);
     tern_device_close(job->comm_device);
     tern_device_close(job->device);

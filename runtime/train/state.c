@@ -121,6 +121,14 @@ tern_status tern_train_state_alloc(struct tern_train_state *state, struct tern_d
     return reserve(state, "reduction", bytes.reduce, &state->reduce_scratch);
 }
 
+tern_status tern_train_state_adopt(struct tern_train_state *state)
+{
+    struct tern_state_bytes bytes = tern_train_state_bytes(state);
+    TERN_RETURN_IF_ERR(tern_comm_adopt(state->data_comm, state->weights, (size_t)bytes.weights));
+    return tern_comm_adopt(state->data_comm, state->grads[0],
+                           (size_t)(bytes.gradients / state->plan.buffers));
+}
+
 void tern_train_state_fini(struct tern_train_state *state)
 {
     if (state->device != NULL) {

@@ -65,6 +65,8 @@ TERN_MUST_CHECK tern_status tern_train_state_plan(struct tern_train_state *state
 struct tern_state_bytes tern_train_state_bytes(const struct tern_train_state *state);
 TERN_MUST_CHECK tern_status tern_train_state_alloc(struct tern_train_state *state,
                                                    struct tern_device *device);
+/* Makes the blocks that messages lie in known to the communicator. Collective. */
+TERN_MUST_CHECK tern_status tern_train_state_adopt(struct tern_train_state *state);
 void tern_train_state_fini(struct tern_train_state *state);
 
 /* f32 address of the master of element own_begin of a bucket. */

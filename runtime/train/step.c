@@ -38,6 +38,7 @@ struct tern_stepper {
     double *sums_packed;            /* (block_count): in rank order, as they travel */
     struct tern_range *sums_ranges; /* bytes of each rank in sums_packed */
     struct tern_lane_reduce *reduces;
+    tern_comm_job reduce_job; /* what is done to each of them */
     uint64_t *tickets;
     struct tern_step_word *words;
     /* the lane under way */
@@ -199,6 +200,9 @@ tern_status tern_stepper_create(const struct tern_train_config *config,
                 tern_dptr_at(state->grads[i], state->model->params.bucket_starts[b], TERN_F32);
         }
     }
+    bool has_sum = state->data_comm->table->reduce_ranges != NULL;
+    s->reduce_job =
+        has_sum && !config->train.deterministic ? tern_lane_sum_job : tern_lane_reduce_job;
     *out = s;
     return TERN_OK;
 fail:
@@ -257,7 +261,7 @@ static tern_status bucket_ready(void *context, int bucket)
     if (state->comm->size == 1) {
         return TERN_OK;
     }
-    return tern_comm_submit(state->data_comm, tern_lane_reduce_job, &s->reduces[bucket],
+    return tern_comm_submit(state->data_comm, s->reduce_job, &s->reduces[bucket],
                             &s->tickets[bucket]);
 }
 
@@ -373,6 +377,10 @@ static tern_status read_back(struct tern_stepper *s,
     TERN_RETURN_IF_ERR(table->download_begin(s->device, s->nll_host, s->nll_step,
                                              (size_t)own_tokens(s) * sizeof *s->nll_host));
     TERN_RETURN_IF_ERR(table->sync(s->device));
+    if (s->state->data_comm != s->state->comm) { /* was the group alive for what was read? */
+        tern_status alive = tern_comm_poll(s->state->data_comm, s->tickets[0]);
+        TERN_RETURN_IF_ERR(alive == TERN_ERR_AGAIN ? TERN_OK : alive);
+    }
     memset(mine->lane_loss, 0, sizeof mine->lane_loss);
     memset(mine->lane_tokens, 0, sizeof mine->lane_tokens);
     for (int lane = 0; lane < s->state->plan.lane_count; lane++) {
