@@ -4,6 +4,8 @@
  *   bench_gpu_gemm M,N,K[,ta][,tb][,acc] ...      d (M, N) = op(a) op(b), bf16; with acc d += in f32
  *
  * One JSON object a line: seconds of the best, how many were tried, and the rate. */
+#include "runtime/base/mem.h"
+
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -61,9 +63,9 @@ static void parse(const char *text, struct product *p)
 /* Random bits are no good numbers: values near 1, so that the clock is what real data gives. */
 static void *filled(uint64_t count)
 {
-    uint16_t *values = malloc(count * 2);
+    uint16_t *values = tern_alloc("bench", count * 2);
     void *block;
-    must(values != NULL, "malloc");
+    must(values != NULL, "tern_alloc");
     uint32_t x = 1;
     for (uint64_t i = 0; i < count; i++) {
         x = x * 1664525u + 1013904223u;
@@ -71,7 +73,7 @@ static void *filled(uint64_t count)
     }
     CUDA(cudaMalloc(&block, count * 2));
     CUDA(cudaMemcpy(block, values, count * 2, cudaMemcpyHostToDevice));
-    free(values);
+    tern_free(values);
     return block;
 }
 
