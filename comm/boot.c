@@ -3,6 +3,7 @@
 #include "comm/boot.h"
 
 #include "comm/engine.h"
+#include "comm/tcp/tcp.h"
 #include "runtime/base/text.h"
 
 #include <stdlib.h>
@@ -153,14 +154,35 @@ tern_status tern_mpi_open(const struct tern_launcher *launcher,
     return TERN_OK;
 }
 
+static tern_status tcp_open(struct tern_tcp_meeting *meeting,
+                            int64_t limit_ns,
+                            struct tern_comm **out)
+{
+    struct tern_transport *transport;
+    meeting->limit_ns =
+        limit_ns - limit_ns / 16; /* so that its sentence comes before the engine's */
+    TERN_RETURN_IF_ERR(tern_tcp_create(meeting, &transport));
+    return tern_engine_open(transport, limit_ns, out);
+}
+
 tern_status tern_comm_open(struct tern_comm **out)
 {
     *out = NULL;
     struct tern_launcher launcher;
+    struct tern_tcp_meeting meeting;
+    bool has_meeting = false;
     int64_t limit_ns = 0;
     TERN_RETURN_IF_ERR(tern_comm_limit(real_getenv, TIMEOUT_SECONDS_DEFAULT, &limit_ns));
     TERN_RETURN_IF_ERR(tern_launcher_find(real_getenv, &launcher));
-    if (launcher.ranks == 1) {
+    /* srun without PMIx: no MPI could find its peers */
+    bool is_bare = launcher.kind == TERN_LAUNCHER_SRUN && !launcher.has_pmix && !launcher.has_pmi;
+    if (launcher.kind == TERN_LAUNCHER_NONE || is_bare || real_getenv("TERN_RENDEZVOUS") != NULL) {
+        TERN_RETURN_IF_ERR(tern_tcp_find(real_getenv, is_bare, &meeting, &has_meeting));
+    }
+    if (has_meeting && meeting.size > 1) {
+        return tcp_open(&meeting, limit_ns, out);
+    }
+    if (launcher.ranks == 1 || has_meeting) {
         return tern_self_open(out); /* `mpirun -n 1` too: it needs no MPI */
     }
     return tern_mpi_open(&launcher, limit_ns, out);

@@ -86,8 +86,8 @@ struct tern_comm {
     struct tern_comm_counters counters;
 };
 
-/* Finds the launcher in the environment: mpirun or srun (loads libtern_mpi.so from the folder of the binary, or
- * TERN_MPI_PLUGIN), else one rank. Refuses in words: launcher says N ranks but MPI sees one, no plugin, no library. */
+/* Finds the launcher in the environment: mpirun or srun with PMIx (loads libtern_mpi.so from the folder of the binary, or
+ * TERN_MPI_PLUGIN); srun without PMIx, MASTER_ADDR or TERN_RENDEZVOUS (TCP: comm/tcp/tcp.h); else one rank. Refuses in words: launcher says N ranks but MPI sees one, no plugin, no library. */
 TERN_MUST_CHECK tern_status tern_comm_open(struct tern_comm **out);
 /* Between the GPUs of the same ranks (comm/nccl, in the CUDA plugin): what is submitted starts after what `compute` has
  * enqueued, runs on `queue`, and a wait holds back what `compute` enqueues from then on, not the caller. `table` is that of

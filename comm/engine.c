@@ -332,6 +332,7 @@ static const struct tern_comm_table g_tables[] = {
     ENGINE_TABLE("self"),
     ENGINE_TABLE("inproc"),
     ENGINE_TABLE("mpi"),
+    ENGINE_TABLE("tcp"),
 };
 
 static const struct tern_comm_table *table_of(const struct tern_transport *transport)

@@ -151,8 +151,7 @@ static bool wait_ready(int fd, short events, int64_t until_ns)
     }
 }
 
-/* The socket does not block; all bytes or false. */
-static bool move_all(int fd, void *data, size_t bytes, bool is_send, int64_t until_ns)
+bool tern_socket_move(int fd, void *data, size_t bytes, bool is_send, int64_t until_ns)
 {
     size_t done = 0;
     while (done < bytes) {
@@ -226,8 +225,8 @@ static int try_all(const struct tern_endpoint *endpoint, int32_t id, int64_t unt
         }
         struct hello mine = {endpoint->token, id, HELLO_VERSION};
         struct hello theirs = {0};
-        if (move_all(fd, &mine, sizeof mine, true, answer_ns) &&
-            move_all(fd, &theirs, sizeof theirs, false, answer_ns) &&
+        if (tern_socket_move(fd, &mine, sizeof mine, true, answer_ns) &&
+            tern_socket_move(fd, &theirs, sizeof theirs, false, answer_ns) &&
             theirs.token == endpoint->token && theirs.version == HELLO_VERSION) {
             return fd;
         }
@@ -272,8 +271,9 @@ tern_status tern_socket_accept(int listener, uint64_t token, int32_t *id_out, in
     int64_t until_ns = tern_socket_now_ns() + (int64_t)ANSWER_MS_MAX * 1000000;
     struct hello theirs = {0};
     struct hello mine = {token, -1, HELLO_VERSION};
-    if (!move_all(fd, &theirs, sizeof theirs, false, until_ns) || theirs.token != token ||
-        theirs.version != HELLO_VERSION || !move_all(fd, &mine, sizeof mine, true, until_ns)) {
+    if (!tern_socket_move(fd, &theirs, sizeof theirs, false, until_ns) || theirs.token != token ||
+        theirs.version != HELLO_VERSION ||
+        !tern_socket_move(fd, &mine, sizeof mine, true, until_ns)) {
         close(fd);
         return TERN_OK;
     }

@@ -36,6 +36,8 @@ TERN_MUST_CHECK tern_status tern_socket_accept(int listener,
                                                uint64_t token,
                                                int32_t *id_out,
                                                int *fd_out);
+/* All bytes, or false: the time is over or the other side gone. */
+bool tern_socket_move(int fd, void *data, size_t bytes, bool is_send, int64_t until_ns);
 /* A number that nobody guesses. */
 uint64_t tern_socket_token(void);
 /* CLOCK_MONOTONIC; a test's fake clock does not move peers. */
