@@ -19,9 +19,27 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 # threads: of a block, for kernels without __launch_bounds__.
 Rule = collections.namedtuple("Rule", "name wide tensor hot threads", defaults=("", False, True, 0))
 
+# Kernels with a width among their arguments have an instance of width 1, for rows that do not line up: nothing is wide
+# there. Where a thread stores bf16 that it loaded as 4 f32, a store is 64 bits and a warp's 256 bytes in a row.
 RULES = (
+    Rule(r"(embed_fwd|glu_fwd|glu_bwd|rope)_kernel<.*, [48].*>", "load store"),
+    Rule(r"(embed_fwd|glu_fwd|glu_bwd|rope|embed_positions|embed_chunks|bias_bwd)_kernel<.*, 1(, .*)?>"),
+    Rule(r"(embed_positions|embed_chunks)_kernel<.*, 4>", "load store"),
+    Rule(r"embed_parts_kernel<4>", "load store"),
+    Rule(r"embed_parts_kernel<1>"),
+    Rule(r"bias_bwd_kernel<.*, [48]>", "load"),  # a block's sums are a few hundred bytes
+    Rule(r"sort_(count|move)_kernel"),  # of ids: 4 bytes a token
+    Rule(r"norm_(fwd|bwd)_held<.*>", "load store"),
+    Rule(r"norm_(fwd_streamed|bwd_rows|bwd_columns)<.*, [48]>", "load store"),
+    Rule(r"norm_(fwd_streamed|bwd_rows|bwd_columns)<.*, 1>", hot=False),  # rows longer than a block holds, and odd
+    Rule(r"tern_fold_kernel"),  # partial sums of few rows
+    Rule(r"cross_entropy_kernel", "load"),
+    Rule(r"sumsq_kernel", "load"),
+    Rule(r"tern_span_kernel<[48], \d, (adamw|act_fwd|act_bwd|add)_op<.*>>", "load store"),
+    Rule(r"tern_span_kernel<4, \d, cast_op<float, unsigned short>>", "load"),
+    Rule(r"tern_span_kernel<4, \d, cast_op<unsigned short, float>>", "store"),
     # blas_side.cu: what cuBLASLt does not do itself; blocks of 32 x 8
-    Rule(r"finish_kernel<.*>", wide="load store", threads=256),
+    Rule(r"finish_kernel<.*>", "load store", threads=256),
 )
 
 # Limits of a multiprocessor (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
