@@ -39,6 +39,10 @@ echo "embed_fwd       bf16               19   0.2"
 """
 TERN = """#!/usr/bin/python3
 import json, os, sys, time
+if sys.argv[1] == "doctor":
+    assert sys.argv[2:] == ["--peer-check", "--json", "--max-bytes", "256M"]
+    sys.exit(print(json.dumps({"all_reduce": [{"bytes": 8, "bus_bytes_per_second": None},
+                                              {"bytes": 1 << 28, "bus_bytes_per_second": 4.2e11}]})))
 if sys.argv[1] == "--version":
     sys.exit(print("tern 0.1.0 (commit 0, stand-in)"))
 config = open(sys.argv[2]).read()
@@ -141,6 +145,18 @@ class Gpu(unittest.TestCase):
         status, report, _ = self.run_it("--only", "train_124m", FAKE_TRAIN="dies")
         self.assertEqual((status, report["failed"]), (1, ["train_124m"]))
         self.assertIn("illegal memory access", report["parts"]["train_124m"]["why"])
+
+    def test_two_gpus(self):
+        for name, text in (("nvidia-smi", "echo 'NVIDIA H100 80GB HBM3, 580.65, 81559 MiB'\n" * 2),
+                           ("mpirun", '[ "$1 $2" = "-np 2" ] || exit 3\nshift 2\nexec "$@"\n')):
+            path = os.path.join(self.folder.name, name)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("#!/bin/bash\n" + text)
+            os.chmod(path, stat.S_IRWXU)
+        status, report, err = self.run_it("--only", "peers", PATH=f"{self.folder.name}:{os.environ['PATH']}")
+        self.assertEqual(status, 0, err)
+        self.assertEqual(report["gpus"], ["NVIDIA H100 80GB HBM3, 580.65, 81559 MiB"] * 2)
+        self.assertAlmostEqual(report["parts"]["peers"]["bus_gbytes"], 420)
 
     def test_nothing_fits(self):
         status, report, _ = self.run_it("--only", "train_1558m", FAKE_MICRO_MAX="1")
