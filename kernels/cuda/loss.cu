@@ -9,7 +9,7 @@
 #include <float.h>
 
 enum {
-    THREADS_MAX = 1024,
+    THREADS_MAX = 512, /* two blocks share a multiprocessor: one reads while the other adds up */
     THREADS_MIN = 64,
     VEC = 4,
     VECS = 4 /* accesses of a thread under way */
@@ -162,7 +162,8 @@ template <typename T> TERN_DEVICE void clear_row(T *to, int64_t count)
     }
 }
 
-static __global__ void __launch_bounds__(THREADS_MAX) cross_entropy_kernel(struct cross_entropy a)
+static __global__ void __launch_bounds__(THREADS_MAX, 2)
+    cross_entropy_kernel(struct cross_entropy a)
 {
     TERN_SHARED(float, scratch, [TERN_WARP]);
     for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
