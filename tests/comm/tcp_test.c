@@ -79,7 +79,7 @@ static void test_stale_file(void **state)
 
     /* a launch of three whose rank 2 never comes; it is killed, and its file stays */
     struct spawn_job half = {
-        TEST_RANKS, "lanes", 2, {entry, "WORLD_SIZE=3", "TERN_COMM_TIMEOUT=1", NULL}, 30};
+        TEST_RANKS, "lanes", 2, {entry, "WORLD_SIZE=3", "TERN_COMM_TIMEOUT=3", NULL}, 30};
     int files;
     assert_true(spawn_run(&half, g_ranks, &files));
     assert_int_equal(g_ranks[0].exit_code, 2);
@@ -94,7 +94,7 @@ static void test_refusals(void **state)
     (void)state;
     int files;
     struct spawn_job twins = {
-        TEST_RANKS, "lanes", 3, {"#2 RANK=1", "TERN_COMM_TIMEOUT=2", NULL}, 30};
+        TEST_RANKS, "lanes", 3, {"#2 RANK=1", "TERN_COMM_TIMEOUT=4", NULL}, 30};
     assert_true(spawn_run(&twins, g_ranks, &files));
     expect_word(&twins, 0, "two processes say that they are rank 1");
     struct spawn_job sizes = {
