@@ -6,6 +6,8 @@
 #include "runtime/base/mem.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 enum {
@@ -37,6 +39,14 @@ static tern_status print(const struct doctor *doctor, bool is_json)
     return status;
 }
 
+/* Under a launcher one rank speaks for its host. */
+static bool is_first_of_host(void)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+    rank = rank != NULL ? rank : getenv("SLURM_LOCALID");
+    return rank == NULL || strcmp(rank, "0") == 0;
+}
+
 static tern_status visit(const char *root, bool is_peers, int64_t bytes_max, bool is_json)
 {
     struct doctor *doctor = tern_alloc_zero("doctor", 1, sizeof *doctor);
@@ -47,7 +57,7 @@ static tern_status visit(const char *root, bool is_peers, int64_t bytes_max, boo
     tern_status status = doctor_look_at_fabric(doctor);
     if (status == TERN_OK && is_peers) {
         status = doctor_check_peers(doctor, bytes_max, is_json);
-    } else if (status == TERN_OK) {
+    } else if (status == TERN_OK && is_first_of_host()) {
         doctor_look_at_host(doctor);
         status = print(doctor, is_json);
     }

@@ -121,6 +121,36 @@ static tern_status print_cuda_gpus(const struct doctor *doctor, struct tern_text
     return TERN_OK;
 }
 
+static tern_status print_visible(const struct doctor *doctor, struct tern_text *out)
+{
+    char wrong[TERN_TOPO_NAME_BYTES];
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    int gpus = doctor->topology.gpu_count;
+    if (visible == NULL || gpus == 0) {
+        return TERN_OK;
+    }
+    return tern_text_printf(out, "  CUDA_VISIBLE_DEVICES=%s: %d of %d\n", visible,
+                            tern_cuda_visible_count(visible, gpus, wrong), gpus);
+}
+
+/* What an all-reduce over the GPUs of this host should reach. */
+static tern_status print_expected(const struct tern_topology *t, struct tern_text *out)
+{
+    struct tern_fabric_shape shape;
+    tern_fabric_shape_of(t, &shape);
+    struct tern_expected expected = tern_expect_all_reduce(&shape);
+    if (t->gpu_count < 2 || expected.bus == 0) {
+        return TERN_OK;
+    }
+    TERN_RETURN_IF_ERR(tern_text_printf(out, "  all-reduce over %s: about %.0f GB/s expected",
+                                        tern_path_name(expected.path), expected.bus / 1e9));
+    if (expected.bus_library > expected.bus) {
+        TERN_RETURN_IF_ERR(tern_text_printf(out, ", %.0f with train.deterministic false",
+                                            expected.bus_library / 1e9));
+    }
+    return tern_text_printf(out, " (%s)\n", expected.source);
+}
+
 static tern_status print_gpus(const struct doctor *doctor, struct tern_text *out)
 {
     const struct tern_topology *t = &doctor->topology;
@@ -133,6 +163,7 @@ static tern_status print_gpus(const struct doctor *doctor, struct tern_text *out
     if (t->nvswitch_count > 0) {
         TERN_RETURN_IF_ERR(tern_text_printf(out, "  %d NVSwitches\n", t->nvswitch_count));
     }
+    TERN_RETURN_IF_ERR(print_visible(doctor, out));
     if (!is_this_machine(doctor)) {
         return TERN_OK;
     }
@@ -197,6 +228,7 @@ tern_status doctor_print_fabric(const struct doctor *doctor, struct tern_text *o
     for (int h = 0; h < t->hca_count; h++) {
         TERN_RETURN_IF_ERR(print_hca(&t->hcas[h], out));
     }
+    TERN_RETURN_IF_ERR(print_expected(t, out));
     TERN_RETURN_IF_ERR(print_limits(t, out));
     for (int i = 0; i < doctor->settings.count; i++) {
         const struct tern_nccl_setting *s = &doctor->settings.items[i];

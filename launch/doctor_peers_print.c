@@ -33,13 +33,13 @@ static struct range range_of(const struct doctor_peers *found, const double *mat
 static tern_status print_size(const struct doctor_peers *found, int index, struct tern_text *out)
 {
     const struct tern_peers_size *size = &found->peers.sizes[index];
-    double known = tern_expect_at_size(&found->shape, size->bytes);
+    double known = tern_expect_seconds(&found->shape, size->bytes);
     char text[TERN_TEXT_BYTES_BYTES];
     TERN_RETURN_IF_ERR(tern_text_printf(
         out, "  %10s %6d %12.1f %16.3f %10.3f", tern_text_bytes(size->bytes, text),
         size->iterations, size->seconds * 1e6, tern_peers_algorithm_bandwidth(size) / 1e9,
         tern_peers_bus_bandwidth(size, found->peers.ranks) / 1e9));
-    return known > 0 ? tern_text_printf(out, "  (NCCL's own: %.0f)\n", known / 1e9)
+    return known > 0 ? tern_text_printf(out, "  (NCCL's own sums: %.0f us)\n", known * 1e6)
                      : tern_text_printf(out, "\n");
 }
 
@@ -154,8 +154,8 @@ static tern_status sizes_json(const struct doctor_peers *found, struct tern_text
             json_rate(out, "algorithm_bytes_per_second", tern_peers_algorithm_bandwidth(size)));
         TERN_RETURN_IF_ERR(json_rate(out, "bus_bytes_per_second",
                                      tern_peers_bus_bandwidth(size, found->peers.ranks)));
-        TERN_RETURN_IF_ERR(json_rate(out, "nccl_bus_bytes_per_second",
-                                     tern_expect_at_size(&found->shape, size->bytes)));
+        TERN_RETURN_IF_ERR(
+            json_rate(out, "nccl_seconds", tern_expect_seconds(&found->shape, size->bytes)));
         TERN_RETURN_IF_ERR(tern_text_printf(out, "}"));
     }
     return TERN_OK;

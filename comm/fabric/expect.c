@@ -28,13 +28,16 @@ static const struct {
     {"A100", 8, 0, 235, "ml-engineering, network; Azure's health check asks for 228"},
 };
 
-/* NVLS all-reduce of 8 x H100 by message size (dgxc-benchmarking, nccl, full log). */
+/* Time of NCCL's own all-reduce on 8 x H100 by message size (dgxc-benchmarking, nccl, full log); above 1 MiB worked out
+ * from its bus bandwidths of 237, 362, 422 and 466 GB/s. */
 static const struct {
-    int64_t bytes;
-    double bus; /* GB/s */
+    double bytes, seconds;
 } g_h100_curve[] = {
-    {(int64_t)1 << 20, 67},    {(int64_t)16 << 20, 237}, {(int64_t)64 << 20, 362},
-    {(int64_t)256 << 20, 422}, {(int64_t)1 << 30, 466},
+    {8, 15e-6},         {65536, 19e-6},        {1048576, 27e-6},       {16777216, 124e-6},
+    {67108864, 325e-6}, {268435456, 1.113e-3}, {1073741824, 4.032e-3},
+};
+enum {
+    CURVE_POINTS = sizeof g_h100_curve / sizeof g_h100_curve[0]
 };
 
 const char *tern_path_name(enum tern_path path)
@@ -98,19 +101,21 @@ struct tern_expected tern_expect_all_reduce(const struct tern_fabric_shape *shap
     return inside.bus > 0 && inside.bus < between.bus ? inside : between;
 }
 
-double tern_expect_at_size(const struct tern_fabric_shape *shape, int64_t bytes)
+double tern_expect_seconds(const struct tern_fabric_shape *shape, int64_t bytes)
 {
     if (!shape->is_gpu || shape->hosts > 1 || !shape->has_nvswitch || shape->ranks != 8 ||
-        strstr(shape->gpu_model, "H100") == NULL) {
+        strstr(shape->gpu_model, "H100") == NULL || bytes < 8) {
         return 0;
     }
-    double bus = 0;
-    for (size_t i = 0; i < sizeof g_h100_curve / sizeof g_h100_curve[0]; i++) {
-        if (g_h100_curve[i].bytes <= bytes) {
-            bus = g_h100_curve[i].bus * GB;
-        }
+    int i = 1;
+    while (i < CURVE_POINTS - 1 && g_h100_curve[i].bytes < (double)bytes) {
+        i++;
     }
-    return bus;
+    /* a straight line between two points, and beyond the last */
+    double share = ((double)bytes - g_h100_curve[i - 1].bytes) /
+                   (g_h100_curve[i].bytes - g_h100_curve[i - 1].bytes);
+    return g_h100_curve[i - 1].seconds +
+           share * (g_h100_curve[i].seconds - g_h100_curve[i - 1].seconds);
 }
 
 void tern_fabric_shape_of(const struct tern_topology *topology, struct tern_fabric_shape *out)

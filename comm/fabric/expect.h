@@ -34,8 +34,8 @@ struct tern_expected {
 
 /* Pure. */
 struct tern_expected tern_expect_all_reduce(const struct tern_fabric_shape *shape);
-/* The figure of NCCL's own all-reduce for one message size, by the curve of 8 x H100; 0: not known. */
-double tern_expect_at_size(const struct tern_fabric_shape *shape, int64_t bytes);
+/* Seconds that NCCL's own all-reduce takes for one message size, by the curve of 8 x H100; 0: not known. */
+double tern_expect_seconds(const struct tern_fabric_shape *shape, int64_t bytes);
 const char *tern_path_name(enum tern_path path); /* "NVSwitch" */
 /* Of one host with one rank a GPU; more hosts, or data in host memory, are the caller's to fill in. */
 void tern_fabric_shape_of(const struct tern_topology *topology, struct tern_fabric_shape *out);

@@ -49,6 +49,49 @@ static const struct tern_finding *find(const char *id)
     return NULL;
 }
 
+static const struct {
+    const char *id;
+    enum tern_severity severity;
+} g_severities[] = {
+    {"acs-on", TERN_SEVERITY_SLOW},
+    {"cuda-visible", TERN_SEVERITY_BROKEN},
+    {"gpu-far-from-hca", TERN_SEVERITY_SLOW},
+    {"gpu-memory-rows", TERN_SEVERITY_BROKEN},
+    {"gpu-mig", TERN_SEVERITY_NOTE},
+    {"gpu-no-driver", TERN_SEVERITY_BROKEN},
+    {"gpu-numa-unknown", TERN_SEVERITY_NOTE},
+    {"gpu-pcie-speed", TERN_SEVERITY_NOTE},
+    {"hca-slot-narrow", TERN_SEVERITY_SLOW},
+    {"hugepages-unused", TERN_SEVERITY_NOTE},
+    {"ib-port-down", TERN_SEVERITY_SLOW},
+    {"ib-port-flaps", TERN_SEVERITY_NOTE},
+    {"ib-rate-low", TERN_SEVERITY_SLOW},
+    {"idle-gpus", TERN_SEVERITY_NOTE},
+    {"iommu-translates", TERN_SEVERITY_SLOW},
+    {"memlock-low", TERN_SEVERITY_BROKEN},
+    {"more-ranks-than-gpus", TERN_SEVERITY_BROKEN},
+    {"nccl-algo-bits", TERN_SEVERITY_NOTE},
+    {"nccl-blocking", TERN_SEVERITY_BROKEN},
+    {"nccl-gdr-level", TERN_SEVERITY_SLOW},
+    {"nccl-gid-index", TERN_SEVERITY_BROKEN},
+    {"nccl-hca-left", TERN_SEVERITY_SLOW},
+    {"nccl-hca-prefix", TERN_SEVERITY_SLOW},
+    {"nccl-ib-disabled", TERN_SEVERITY_SLOW},
+    {"nccl-no-algorithm", TERN_SEVERITY_BROKEN},
+    {"nccl-no-hca", TERN_SEVERITY_BROKEN},
+    {"nccl-no-interface", TERN_SEVERITY_BROKEN},
+    {"nccl-no-topo-file", TERN_SEVERITY_BROKEN},
+    {"nccl-nvls-off", TERN_SEVERITY_SLOW},
+    {"nccl-p2p-off", TERN_SEVERITY_SLOW},
+    {"nccl-proto-forced", TERN_SEVERITY_BROKEN},
+    {"nccl-proto-slow", TERN_SEVERITY_SLOW},
+    {"nccl-shm-off", TERN_SEVERITY_SLOW},
+    {"no-gpudirect", TERN_SEVERITY_SLOW},
+    {"nvlink-down", TERN_SEVERITY_SLOW},
+    {"roce-no-address", TERN_SEVERITY_BROKEN},
+    {"vm-hides-topology", TERN_SEVERITY_SLOW},
+};
+
 /* These and no others, in any order. */
 static void expect_only(const char *const *ids)
 {
@@ -66,6 +109,12 @@ static void expect_only(const char *const *ids)
     for (int i = 0; i < g_findings.count; i++) {
         const struct tern_finding *f = &g_findings.items[i];
         const char *const parts[] = {f->where, f->found, f->expected, f->effect, f->advice};
+        for (size_t k = 0; k < sizeof g_severities / sizeof g_severities[0]; k++) {
+            if (strcmp(f->id, g_severities[k].id) == 0 && f->severity != g_severities[k].severity) {
+                fail_msg("%s is '%s', expected '%s'", f->id, tern_severity_name(f->severity),
+                         tern_severity_name(g_severities[k].severity));
+            }
+        }
         for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++) {
             if (parts[p][0] == '\0' || strlen(parts[p]) == TERN_FINDING_BYTES - 1) {
                 fail_msg("%s: part %zu is empty or cut: '%s'", f->id, p, parts[p]);
@@ -110,6 +159,13 @@ static void test_dgx_is_read(void **state)
     assert_int_equal(t->gpus[4].pci.numa_node, 1);
     assert_int_equal(t->gpus[0].pci.width, 16);
     assert_int_equal(tern_pcie_generation(t->gpus[0].pci.speed), 5);
+    assert_int_equal(t->gpus[0].pci.slot_width_max, 16);
+    assert_int_equal(tern_pcie_generation(t->gpus[0].pci.slot_speed_max), 5);
+    assert_string_equal(t->transparent_hugepages, "madvise");
+    assert_int_equal(t->net_count, 11);
+    assert_true(t->nets[0].is_virtual); /* docker0 */
+    assert_int_equal(t->nets[1].speed_mbps, 10000);
+    assert_false(t->nets[1].is_virtual); /* eno3 */
     assert_string_equal(t->hcas[7].name, "mlx5_7");
     const struct tern_topo_port *port = &t->hcas[7].ports[0];
     assert_int_equal(t->hcas[7].port_count, 1);
@@ -194,6 +250,47 @@ static void test_broken_files_are_not_known(void **state)
                      TERN_OK);
     judge();
     EXPECT_NONE();
+}
+
+static void put(const char *file, const char *text)
+{
+    char command[512];
+    snprintf(command, sizeof command,
+             "mkdir -p \"$(dirname fabric_tree/%s)\" && echo '%s' >fabric_tree/%s", file, text,
+             file);
+    assert_int_equal(system(command), 0);
+}
+
+/* dmabuf needs Linux 5.12 and the open driver. */
+static void test_dmabuf(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kernel, *driver;
+        enum tern_answer answer;
+    } cases[] = {
+        {"5.12.0", "Open Kernel Module", TERN_ANSWER_YES},
+        {"5.11.22-1", "Open Kernel Module", TERN_ANSWER_NO},
+        {"4.18.0-553.el8", "Open Kernel Module", TERN_ANSWER_NO},
+        {"6.1.0-18-amd64", "Open Kernel Module", TERN_ANSWER_YES},
+        {"6.1.0-18-amd64", "x86_64 Kernel Module", TERN_ANSWER_NO},
+        {"6.1.0-18-amd64", "something else", TERN_ANSWER_UNKNOWN},
+        {"what", "Open Kernel Module", TERN_ANSWER_UNKNOWN},
+    };
+    memset(&g_settings, 0, sizeof g_settings);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        put("proc/sys/kernel/osrelease", cases[i].kernel);
+        put("proc/driver/nvidia/version", cases[i].driver);
+        assert_int_equal(tern_topology_read("fabric_tree", NULL, &g_settings, &g_topology),
+                         TERN_OK);
+        assert_int_equal(g_topology.has_dmabuf, cases[i].answer);
+        assert_int_equal(g_topology.has_driver, TERN_ANSWER_YES);
+        assert_int_equal(g_topology.has_peermem, TERN_ANSWER_UNKNOWN); /* no /sys/module */
+    }
+    put("sys/kernel/mm/memory_peers/nv_mem/version", "1.0");
+    assert_int_equal(tern_topology_read("fabric_tree", NULL, &g_settings, &g_topology), TERN_OK);
+    assert_int_equal(g_topology.has_peermem, TERN_ANSWER_YES);
+    assert_int_equal(system("rm -rf fabric_tree"), 0);
 }
 
 static void test_this_machine_is_read(void **state)
@@ -286,6 +383,17 @@ static void test_wrong_gid(void **state)
     read_machine("roce", NULL, (char *[]){good, NULL});
     judge();
     EXPECT_NONE();
+    /* IPv6 alone will do, IPv4 is better */
+    char zero[] = "NCCL_IB_GID_INDEX=0";
+    read_machine("roce", NULL, (char *[]){zero, NULL});
+    struct tern_topo_port *port = &g_topology.hcas[0].ports[0];
+    port->gids[1].address = TERN_GID_IPV6;
+    judge();
+    assert_string_equal(find("nccl-gid-index")->expected, "entry 3, RoCE v2 with an IPv4 address");
+    port->gids[2].address = TERN_GID_LINK_LOCAL;
+    judge();
+    assert_string_equal(find("nccl-gid-index")->expected,
+                        "entry 1, RoCE v2 with a routable address");
     /* an interface without an address: only entries 0 and 1 are there */
     read_machine("roce", NULL, g_no_settings);
     g_topology.hcas[1].ports[0].gid_count = 2;
@@ -367,6 +475,12 @@ static void test_gpus(void **state)
     gpu->pci.speed = 2.5;
     judge();
     EXPECT_ONLY("gpu-pcie-speed");
+    assert_contains(find("gpu-pcie-speed")->found, "PCIe 1 (2.5 GT/s)");
+    assert_contains(find("gpu-pcie-speed")->effect, "copies run at 8 %");
+    gpu->pci.speed = 16;
+    gpu->pci.slot_speed_max = 16; /* all that the slot can do */
+    judge();
+    EXPECT_NONE();
     gpu->pci.speed = 32;
     gpu->is_driven = TERN_ANSWER_NO;
     judge();
@@ -606,12 +720,16 @@ static void test_expected_figures(void **state)
     assert_int_equal(expected.path, TERN_PATH_NVSWITCH);
     assert_int_equal((int)(expected.bus_library / 1e9), 480);
     assert_int_equal((int)(expected.bus / 1e9), 370);
-    assert_int_equal((int)(tern_expect_at_size(&shape, (int64_t)1 << 30) / 1e9), 466);
-    assert_int_equal((int)(tern_expect_at_size(&shape, 8) / 1e9), 0);
+    assert_int_equal((int)(tern_expect_seconds(&shape, (int64_t)1 << 30) * 1e6 + 0.5), 4032);
+    assert_int_equal((int)(tern_expect_seconds(&shape, 8) * 1e6 + 0.5), 15);
+    assert_int_equal((int)(tern_expect_seconds(&shape, (1 << 20) + (15 << 19)) * 1e6 + 0.5),
+                     75); /* half way */
+    assert_int_equal((int)(tern_expect_seconds(&shape, (int64_t)2 << 30) * 1e6 + 0.5), 7924);
     shape.ranks = 4; /* no figure of NVLS for four */
     expected = tern_expect_all_reduce(&shape);
     assert_int_equal((int)(expected.bus / 1e9), 370);
     assert_int_equal((int)expected.bus_library, 0);
+    assert_true(tern_expect_seconds(&shape, 1 << 20) == 0);
     shape.ranks = 16;
     shape.hosts = 2;
     expected = tern_expect_all_reduce(&shape);
@@ -660,6 +778,7 @@ int main(void)
         CHECKED(test_nearest_cards),
         CHECKED(test_distances),
         CHECKED(test_broken_files_are_not_known),
+        CHECKED(test_dmabuf),
         CHECKED(test_this_machine_is_read),
         CHECKED(test_sound_machines_have_no_finding),
         CHECKED(test_ports_down),

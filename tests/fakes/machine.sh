@@ -8,7 +8,7 @@
 #   roce            4 GPUs and 4 RoCE cards; GID 0 and 1 are RoCE v1 and a link-local v2, 3 is RoCE v2 with IPv4
 #   vm-acs          a virtual machine with 2 GPUs and 2 cards, ACS on, no way to read GPU memory, little memlock
 #   laptop          nothing but Wi-Fi
-#   broken          the same paths, with files that are empty, garbage, endless, folders, pipes and links to nowhere
+#   broken          the paths of roce, with files that are empty, garbage, endless, folders, pipes and links to nowhere
 set -eu
 kind=${1:?usage: machine.sh KIND DIR}
 root=${2:?usage: machine.sh KIND DIR}
@@ -193,21 +193,21 @@ laptop() {
     net wlp0s20f3 up
 }
 
-# Every file of the other machines, made unusable in one of several ways.
+# Every file of the machine with RoCE, made unusable in one of several ways.
 broken() {
-    dgx 0
+    roce
     i=0
+    nines=$(head -c 20000 /dev/zero | tr '\0' 9)
     find "$root" -type f ! -path '*/config-*' | LC_ALL=C sort | while IFS= read -r file; do
         i=$((i + 1))
-        rm -f "$file"
         case $((i % 7)) in
         0) : >"$file" ;;
         1) printf '\377\376\000\033[31m%%s%%n\200' >"$file" ;;
-        2) truncate -s 4G "$file" ;;
-        3) mkdir "$file" ;;
-        4) ln -s /nowhere/at/all "$file" ;;
-        5) mkfifo "$file" ;;
-        6) head -c 20000 /dev/zero | tr '\0' 9 >"$file" ;;
+        2) : >"$file" && truncate -s 4G "$file" ;;
+        3) rm "$file" && mkdir "$file" ;;
+        4) ln -sf /nowhere/at/all "$file" ;;
+        5) rm "$file" && mkfifo "$file" ;;
+        6) echo "$nines" >"$file" ;;
         esac
     done
     ln -s ../../../devices/pci0000:ff/nothing "$root/sys/bus/pci/devices/0000:ff:00.0"
