@@ -3,6 +3,7 @@
 #define TERN_LAUNCH_DOCTOR_H
 
 #include "comm/fabric/judge.h"
+#include "comm/nccl/plugin.h"
 #include "kernels/cuda_backend.h"
 #include "runtime/base/text.h"
 #include "runtime/observe/peers.h"
@@ -33,6 +34,8 @@ struct doctor {
     struct tern_cuda_probe probe;
     struct tern_cuda_gpu cuda_gpus[TERN_TOPO_GPUS_MAX];
     int cuda_gpu_count;
+    struct tern_nccl_info nccl;
+    bool has_nccl; /* the plugin was asked */
 };
 
 /* doctor_report.c */
@@ -63,6 +66,10 @@ void doctor_look_at_host(struct doctor *doctor);
 /* doctor_fabric.c: GPUs, network cards, NCCL's settings, and what is wrong with them. */
 TERN_MUST_CHECK tern_status doctor_look_at_fabric(struct doctor *doctor);
 TERN_MUST_CHECK tern_status doctor_print_fabric(const struct doctor *doctor, struct tern_text *out);
+/* What CUDA says of a PCI device; NULL when it does not know it. */
+const struct tern_cuda_gpu *doctor_cuda_of(const struct doctor *doctor,
+                                           const struct tern_topo_gpu *gpu);
+/* doctor_fabric_json.c */
 TERN_MUST_CHECK tern_status doctor_print_fabric_json(const struct doctor *doctor,
                                                      struct tern_text *out);
 

@@ -80,7 +80,10 @@ static struct tern_expected inside_host(const struct tern_fabric_shape *shape)
     }
     return (struct tern_expected){.path = TERN_PATH_PCIE,
                                   .bus = g_line_share * shape->pcie_bytes_per_second,
-                                  .source = "80 % of the PCIe link, when peers reach each other"};
+                                  .source =
+                                      shape->pcie_bytes_per_second > 0
+                                          ? "80 % of the PCIe link, when peers reach each other"
+                                          : "the links are not known"};
 }
 
 struct tern_expected tern_expect_all_reduce(const struct tern_fabric_shape *shape)

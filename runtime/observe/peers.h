@@ -78,8 +78,8 @@ struct tern_peers_view {
     struct tern_fabric_shape shape;
     double slow_share; /* of what the others reach: below it a pair is slow */
 };
-/* Pure. Appends what is slower than expected, the hosts, ranks and pairs that are slower than the others, and hosts that
- * differ from the others. */
+/* Pure. Appends what is slower than expected, the hosts, ranks and pairs that are slower than the others (by messages of
+ * 1 MiB or more), and hosts that differ from the others. */
 void tern_peers_judge(const struct tern_peers_view *view, struct tern_findings *findings);
 /* Hosts of the ranks, each once, in order of first appearance: index_out (ranks). Returns how many. */
 int tern_peers_index_hosts(const struct tern_peers_host *hosts, int ranks, int *index_out);

@@ -8,7 +8,8 @@
 #include <string.h>
 
 enum {
-    PAIRS_MIN = 3 /* fewer say nothing about each other */
+    PAIRS_MIN = 3,           /* fewer say nothing about each other */
+    PAIR_BYTES_MIN = 1 << 20 /* less takes its latency's time */
 };
 
 /* Of what is expected: below it the whole is slow. */
@@ -365,6 +366,8 @@ static void judge_hosts(const struct tern_peers_view *view, struct tern_findings
 void tern_peers_judge(const struct tern_peers_view *view, struct tern_findings *findings)
 {
     judge_whole(view, findings);
-    judge_pairs(view, findings);
+    if (view->peers->pair_bytes >= PAIR_BYTES_MIN) {
+        judge_pairs(view, findings);
+    }
     judge_hosts(view, findings);
 }

@@ -146,6 +146,25 @@ static void test_cuda_reason(void **state)
     assert_contains(g_outcome.out, "CUDA is not used: there is no plugin /no/such/plugin.so");
 }
 
+static void test_simulated_gpus(void **state)
+{
+    (void)state;
+    run_program(TERN_BINARY, (const char *const[]){"doctor", NULL},
+                "TERN_CUDA_PLUGIN=" TEST_CUDA_SIM, NULL, &g_outcome);
+    assert_int_equal(g_outcome.exit_code, 0);
+    assert_contains(g_outcome.out, "  0  simulated GPU, 0000:01:00.0, ");
+    assert_contains(g_outcome.out, "\n  CUDA: driver ");
+    assert_contains(g_outcome.out, "\n  NCCL: 2.");
+    run_program("env",
+                (const char *const[]){"TERN_CUDA_PLUGIN=" TEST_CUDA_SIM,
+                                      "TERN_NCCL_LIBRARY=/no/such/nccl.so", TERN_BINARY, "doctor",
+                                      NULL},
+                NULL, NULL, &g_outcome);
+    assert_int_equal(g_outcome.exit_code, 0);
+    assert_contains(g_outcome.out, "\n  NCCL is not used, so one GPU is: ");
+    assert_contains(g_outcome.out, "/no/such/nccl.so");
+}
+
 static void test_root_must_be_a_folder(void **state)
 {
     (void)state;
@@ -233,6 +252,28 @@ static void test_peer_check_refuses(void **state)
     assert_null(strstr(first + 1, "there is no plugin"));
 }
 
+/* GPU memory, NCCL: here the simulated ones. */
+static void test_peer_check_between_gpus(void **state)
+{
+    (void)state;
+    run_program("env",
+                (const char *const[]){"TERN_BACKEND=cuda", "TERN_CUDA_PLUGIN=" TEST_CUDA_SIM,
+                                      TEST_MPIEXEC, "-n", "2", "--oversubscribe", "--bind-to",
+                                      "none", TERN_BINARY, "doctor", "--peer-check", "--max-bytes",
+                                      "512", "--json", NULL},
+                NULL, NULL, &g_outcome);
+    if (g_outcome.exit_code != 0 ||
+        tern_json_parse("peers", g_outcome.out, strlen(g_outcome.out), &g_document) != TERN_OK) {
+        fail_msg("exit code %d: %s\n%s%s", g_outcome.exit_code, tern_detail(), g_outcome.out,
+                 g_outcome.err);
+    }
+    assert_string_equal(text_of(g_document, "backend"), "cuda");
+    assert_string_equal(text_of(g_document, "carrier"), "nccl");
+    assert_int_equal(tern_json_count(tern_json_get(g_document, "all_reduce")), 3);
+    assert_int_equal(tern_json_count(tern_json_get(g_document, "pairs")), 1);
+    close_json();
+}
+
 #    if TERN_FAULTS
 /* One rank dies in the middle: nobody waits for it. */
 static void test_peer_check_survives_a_death(void **state)
@@ -241,6 +282,7 @@ static void test_peer_check_survives_a_death(void **state)
     run_peers("2", NULL, "TERN_FAULT=comm.send@40#1:kill");
     assert_int_not_equal(g_outcome.exit_code, 0);
     assert_true(g_outcome.exit_code < 1000); /* not the test's own time limit */
+    assert_contains(g_outcome.err, "signal 9 (Killed)");
     assert_string_equal(g_outcome.out, "");
 }
 #    endif
@@ -254,10 +296,12 @@ int main(void)
         CHECKED(test_settings_are_judged),
         CHECKED(test_machines_that_show_little),
         CHECKED(test_cuda_reason),
+        CHECKED(test_simulated_gpus),
         CHECKED(test_root_must_be_a_folder),
 #if TEST_HAS_MPI
         CHECKED(test_peer_check),
         CHECKED(test_peer_check_refuses),
+        CHECKED(test_peer_check_between_gpus),
 #    if TERN_FAULTS
         CHECKED(test_peer_check_survives_a_death),
 #    endif

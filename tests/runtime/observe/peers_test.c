@@ -71,6 +71,7 @@ static void make_job(int ranks, int each)
     g_peers = (struct tern_peers){.ranks = ranks,
                                   .sizes = {{.bytes = 1 << 30, .iterations = 3, .seconds = 0.01}},
                                   .size_count = 1,
+                                  .pair_bytes = 8 << 20,
                                   .latency = g_latency,
                                   .bandwidth = g_bandwidth};
 }
@@ -178,6 +179,10 @@ static void test_slow_pairs_are_named(void **state)
     assert_int_equal(g_findings.count, 1);
     expect_finding(0, "slow-pair", "between ranks 2-6, 3-7");
     assert_string_equal(g_findings.items[0].found, "40.00 GB/s, the slowest of 2");
+    g_peers.pair_bytes = 4096; /* says nothing about bandwidth */
+    judge();
+    assert_int_equal(g_findings.count, 0);
+    g_peers.pair_bytes = 8 << 20;
     /* a slow rank and, apart from it, a slow pair */
     for (int b = 1; b < 8; b++) {
         slow_pair(0, b, 0.5);
