@@ -1,6 +1,6 @@
 /* block.cc - runs a kernel: its blocks one after another in a shuffled order, the threads of a block as fibers in an order
  * that changes from block to block, their barriers, and the meeting of the lanes of a warp. */
-#include "tests/cusim/sim.h"
+#include "tests/cusim/shadow.h"
 
 #include <algorithm>
 #include <numeric>
@@ -23,8 +23,9 @@ struct thread {
     fiber stack;
     uint3 index;
     enum state state;
-    cusim_site site; /* where it waits */
-    post waiting;    /* AT_WARP */
+    cusim_site site;     /* where it waits */
+    post waiting;        /* AT_WARP */
+    unsigned warp_epoch; /* __syncwarp since the last barrier */
 };
 
 /* How the next thread is chosen; each block draws one. */
@@ -46,6 +47,8 @@ static struct {
     fiber host;
     int count, current; /* threads; the one that runs */
     int ended, at_barrier;
+    unsigned barrier_epoch; /* barriers passed */
+
     uint32_t ready[WARPS_MAX];  /* bit per lane */
     uint32_t living[WARPS_MAX]; /* not ended */
     cusim_site barrier_site;
@@ -55,6 +58,11 @@ static struct {
 } g;
 
 static bool g_is_running;
+
+bool is_on_kernel()
+{
+    return g_is_running;
+}
 
 int current_thread()
 {
@@ -176,6 +184,14 @@ static void fail_deadlock()
     cusim_fail("deadlock: every thread waits for another: %s", text.c_str());
 }
 
+/* Thread i is the one that runs. */
+static void become(int i)
+{
+    g.current = i;
+    cusim_here.thread = g.threads[i].index;
+    shadow_thread(i, g.threads[i].warp_epoch, g.barrier_epoch);
+}
+
 /* From the running fiber to the next one that can run; comes back when this one is chosen again. */
 static void run_others()
 {
@@ -183,11 +199,10 @@ static void run_others()
     if (to < 0) {
         fail_deadlock();
     }
+    become(to);
     if (to == from) {
         return;
     }
-    g.current = to;
-    cusim_here.thread = g.threads[to].index;
     fiber_switch(g.threads[from].stack, g.threads[to].stack);
 }
 
@@ -197,9 +212,12 @@ static void open_barrier()
 {
     for (int i = 0; i < g.count; i++) {
         g.threads[i].state = READY;
+        g.threads[i].warp_epoch = 0;
         set_ready(i, true);
     }
     g.at_barrier = 0;
+    g.barrier_epoch++;
+
     g.tally_out = g.tally;
 }
 
@@ -257,6 +275,28 @@ static void meet(int warp, unsigned mask, void (*act)(gathering &all))
     }
 }
 
+void advance_warp(gathering &all)
+{
+    thread *lanes = &g.threads[all.first_thread];
+    unsigned last = 0;
+    for (int lane = 0; lane < WARP; lane++) {
+        if (all.lanes >> lane & 1) {
+            last = std::max(last, lanes[lane].warp_epoch);
+        }
+    }
+    for (int lane = 0; lane < WARP; lane++) {
+        if (all.lanes >> lane & 1) {
+            lanes[lane].warp_epoch = std::min<unsigned>(last + 1, WARP_EPOCH_MAX);
+        }
+    }
+}
+
+bool is_argument(const void *p)
+{
+    const cusim_launch &it = g.run->launch;
+    return (size_t)((const char *)p - (const char *)it.call) < it.call_bytes;
+}
+
 void gather(const post &mine, void (*act)(gathering &all))
 {
     int warp = g.current / WARP, lane = g.current % WARP;
@@ -275,8 +315,8 @@ void gather(const post &mine, void (*act)(gathering &all))
             continue;
         }
         const thread &other = lanes[i];
-        if (other.state != AT_WARP) {
-            is_whole = false;
+        if (other.state != AT_WARP || !(other.waiting.mask >> lane & 1)) {
+            is_whole = false; /* it may still come here */
         } else if (other.waiting.mask != mine.mask || !is_same(other.site, mine.site) ||
                    other.waiting.what != mine.what) {
             cusim_fail("%s at %s with mask %#x waits for lane %d, which is at %s, %s with mask %#x",
@@ -286,6 +326,7 @@ void gather(const post &mine, void (*act)(gathering &all))
     }
     if (is_whole) {
         meet(warp, mine.mask, act);
+        become(g.current);
     }
     if (!is_whole || g.policy == ANY) {
         run_others();
@@ -339,6 +380,7 @@ static void prepare_threads()
         thread &it = g.threads[i];
         it.index = {n % size.x, n / size.x % size.y, n / size.x / size.y};
         it.state = READY;
+        it.warp_epoch = 0;
         fiber_prepare(it.stack, i, begin_thread);
     }
     for (int warp = 0; warp * WARP < g.count; warp++) {
@@ -355,13 +397,13 @@ static void run_block(uint64_t number)
     g.chance = {g.run->seed ^ (number + 1) * 0x9e3779b97f4a7c15u};
     g.policy = (enum policy)g.chance.below(POLICY_COUNT);
     g.ended = g.at_barrier = 0;
+    g.barrier_epoch = 0;
+
     prepare_threads();
     g.late_warp = (unsigned)g.chance.below((uint64_t)(g.count + WARP - 1) / WARP);
-    begin_shared();
-    forget_copies();
+    shadow_here((uint32_t)number, begin_shared());
     g.current = (int)g.chance.below((uint64_t)g.count);
-    g.current = choose();
-    cusim_here.thread = g.threads[g.current].index;
+    become(choose());
     fiber_switch(g.host, g.threads[g.current].stack);
 }
 
@@ -380,6 +422,8 @@ void run_kernel(const kernel_run &run)
     cusim_here.block_size = launch.block;
     cusim_here.grid_size = launch.grid;
     use_dynamic_shared(launch.shared_bytes);
+    catch_faults_here();
+
     open_device_memory();
     g_is_running = true;
     for (uint32_t number : order) {

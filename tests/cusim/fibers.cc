@@ -81,6 +81,18 @@ void fiber_switch(fiber &from, fiber &to)
     cusim_switch_stacks(&from.stack_pointer, to.stack_pointer);
 }
 
+bool is_own_stack(const void *p)
+{
+    char *low = g_stacks + (size_t)current_thread() * (STACK_BYTES + GUARD_BYTES) + GUARD_BYTES;
+    return (size_t)((const char *)p - low) < STACK_BYTES;
+}
+
+bool is_stack_guard(const void *p)
+{
+    size_t at = (size_t)((const char *)p - g_stacks);
+    return at < (size_t)(g_stacks_end - g_stacks) && at % (STACK_BYTES + GUARD_BYTES) < GUARD_BYTES;
+}
+
 bool is_on_fiber()
 {
     char *here = (char *)__builtin_frame_address(0);

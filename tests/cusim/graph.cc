@@ -158,13 +158,17 @@ static bool is_joined(const capture &it)
 static void enqueue_graph(CUgraphExec_st &exec, CUstream_st &stream)
 {
     std::vector<moment> moments; /* by node */
-    operation first = {"cudaGraphLaunch", {}, {}, {}, false};
+    operation first = {};
+    first.name = "cudaGraphLaunch";
     if (exec.was_launched) {
         first.after.push_back(exec.last); /* a graph never runs beside itself */
     }
     moment begin = push(stream, std::move(first));
     for (CUstream_st *lane : exec.lanes) {
-        push(*lane, {"cudaGraphLaunch", {}, {}, {begin}, false});
+        operation fork = {};
+        fork.name = "cudaGraphLaunch";
+        fork.after.push_back(begin);
+        push(*lane, std::move(fork));
     }
     for (const node &it : exec.graph->nodes) {
         operation op = it.make();
@@ -174,7 +178,8 @@ static void enqueue_graph(CUgraphExec_st &exec, CUstream_st &stream)
         CUstream_st &lane = it.lane == 0 ? stream : *exec.lanes[(size_t)it.lane - 1];
         moments.push_back(push(lane, std::move(op)));
     }
-    operation last = {"cudaGraphLaunch", {}, {}, {}, false};
+    operation last = {};
+    last.name = "cudaGraphLaunch";
     for (CUstream_st *lane : exec.lanes) {
         last.after.push_back(last_moment(*lane));
     }

@@ -1,6 +1,7 @@
 /* memory.cc - device memory: one range that the host cannot touch, and what lies where in it; pinned host memory. */
-#include "tests/cusim/sim.h"
+#include "tests/cusim/shadow.h"
 
+#include <algorithm>
 #include <fcntl.h>
 #include <map>
 #include <stdio.h>
@@ -12,9 +13,15 @@
 namespace cusim
 {
 
-/* Addresses of one device. Far more than its memory, so that what is freed stays unused for a while. */
-static const size_t DEVICE_SPAN = (size_t)8 << 30;
 static const size_t ALIGN = 256, PAGE = 4096;
+
+/* How much of a device's span is given out: less makes addresses come round sooner. */
+static size_t given_span()
+{
+    static const size_t it =
+        std::min(DEVICE_SPAN, (size_t)number_from("CUSIM_SPAN_MB", 8192) << 20);
+    return it;
+}
 
 static char *g_start, *g_alias;
 static int g_file;
@@ -44,16 +51,20 @@ static void map_range()
     if (g_file < 0 || ftruncate(g_file, (off_t)span) != 0) {
         die("cusim: the simulated GPUs' memory (memfd_create, ftruncate)");
     }
-    void *start = mmap(nullptr, span, PROT_NONE, MAP_SHARED | MAP_NORESERVE, g_file, 0);
+    void *start =
+        mmap(nullptr, REGION_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     void *alias =
         mmap(nullptr, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, g_file, 0);
-    if (start == MAP_FAILED || alias == MAP_FAILED) {
+    if (start == MAP_FAILED || alias == MAP_FAILED ||
+        mmap(start, span, PROT_NONE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, g_file, 0) != start) {
         die("cusim: the simulated GPUs' memory (mmap)");
     }
     madvise(start, span, MADV_DONTDUMP);
     madvise(alias, span, MADV_DONTDUMP);
     g_start = (char *)start;
     g_alias = (char *)alias;
+    shadow_map(g_start, REGION_BYTES);
+    catch_faults();
 }
 
 char *range_start()
@@ -110,7 +121,7 @@ static size_t round_up(size_t bytes, size_t to)
 static char *find_place(int device, size_t span)
 {
     char *start = range_start() + (size_t)device * DEVICE_SPAN;
-    if (g_used_span[device] + span <= DEVICE_SPAN) {
+    if (g_used_span[device] + span <= given_span()) {
         char *place = start + g_used_span[device];
         g_used_span[device] += span;
         return place;
@@ -123,7 +134,7 @@ static char *find_place(int device, size_t span)
         }
         place = it->first + round_up(it->second.bytes, ALIGN) + 2 * PAGE;
     }
-    return place + span <= start + DEVICE_SPAN ? place : nullptr;
+    return place + span <= start + given_span() ? place : nullptr;
 }
 
 /* Each block ends, rounded to 256 bytes as cudaMalloc does, at the end of a page; a page or more lies between two. */
@@ -140,6 +151,7 @@ cudaError_t allocate(size_t bytes, int device, void **out)
     }
     char *start = place + pages - rounded;
     memset(raw(start), 0xff, rounded);
+    shadow_allocate(start, bytes);
     g_blocks[start] = {bytes, ++g_count, device};
     g_live_bytes[device] += rounded;
     count_live("device memory", 1);
@@ -158,6 +170,7 @@ void release(void *p)
     size_t pages = round_up(rounded, PAGE);
     g_live_bytes[it->second.device] -= rounded;
     fallocate(g_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, start - g_start, (off_t)pages);
+    shadow_release(start, pages);
     count_live("device memory", -1);
     g_blocks.erase(it);
 }
@@ -184,6 +197,9 @@ static const std::pair<char *const, block> *block_around(const std::map<char *, 
 std::string describe_address(const void *p)
 {
     char text[256];
+    if (is_shared_address(p)) {
+        return describe_shared(p);
+    }
     if (!is_device_address(p)) {
         snprintf(text, sizeof text, "%s host memory",
                  block_around(g_pinned, p) != nullptr ? "pinned" : "pageable");
@@ -217,6 +233,12 @@ cudaError_t pin(void *p, size_t bytes, int device)
     g_pinned[(char *)p] = {bytes, 0, device};
     count_live("pinned host memory", 1);
     return cudaSuccess;
+}
+
+size_t pinned_bytes(const void *p)
+{
+    auto it = g_pinned.find((char *)const_cast<void *>(p));
+    return it == g_pinned.end() ? 0 : it->second.bytes;
 }
 
 bool unpin(void *p)

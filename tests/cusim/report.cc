@@ -19,7 +19,7 @@ enum {
 std::recursive_mutex g_lock;
 static thread_local cudaError_t g_last_error;
 
-static uint64_t number_from(const char *name, uint64_t otherwise)
+uint64_t number_from(const char *name, uint64_t otherwise)
 {
     const char *text = getenv(name);
     return text == nullptr || *text == '\0' ? otherwise : strtoull(text, nullptr, 0);

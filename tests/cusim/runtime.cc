@@ -17,98 +17,6 @@ int current_device()
     return g_device;
 }
 
-/* ---- copies ---- */
-
-struct transfer {
-    void *to;
-    const void *from;
-    size_t bytes;
-};
-
-static bool is_host(enum cusim_kind kind)
-{
-    return kind == CUSIM_PINNED || kind == CUSIM_PAGEABLE;
-}
-
-static void check_side(const char *side, const void *p, size_t bytes, bool must_be_host)
-{
-    enum cusim_kind kind = cusim_kind_of(p, bytes, nullptr);
-    if (kind == CUSIM_NOWHERE || is_host(kind) != must_be_host) {
-        cusim_fail("a copy of %zu bytes, whose %s is %s, expected %s memory", bytes, side,
-                   describe_address(p).c_str(), must_be_host ? "host" : "device");
-    }
-}
-
-static void check_transfer(const transfer &it, enum cudaMemcpyKind kind)
-{
-    if (kind == cudaMemcpyDefault) {
-        return;
-    }
-    check_side("source", it.from, it.bytes,
-               kind == cudaMemcpyHostToHost || kind == cudaMemcpyHostToDevice);
-    check_side("target", it.to, it.bytes,
-               kind == cudaMemcpyHostToHost || kind == cudaMemcpyDeviceToHost);
-}
-
-/* A pageable source is read before the call returns; everything else when the stream comes to it. */
-static recipe copy_recipe(const transfer &it)
-{
-    std::shared_ptr<std::string> staged;
-    if (cusim_kind_of(it.from, it.bytes, nullptr) == CUSIM_PAGEABLE) {
-        staged = std::make_shared<std::string>((const char *)it.from, it.bytes);
-    }
-    return [it, staged] {
-        return operation{"cudaMemcpyAsync",
-                         {},
-                         [it, staged] {
-                             const void *from = staged ? staged->data() : raw(it.from);
-                             memmove(raw(it.to), from, it.bytes);
-                             return CUSIM_DONE;
-                         },
-                         {},
-                         false};
-    };
-}
-
-static cudaError_t copy_async(const transfer &it,
-                              enum cudaMemcpyKind kind,
-                              cudaStream_t stream,
-                              guard &lock)
-{
-    if (it.bytes == 0) {
-        return cudaSuccess;
-    }
-    check_transfer(it, kind);
-    cudaError_t error = enqueue(stream, copy_recipe(it));
-    CUstream_st *queue = find_stream(stream);
-    if (error == cudaSuccess && queue->capture == nullptr &&
-        cusim_kind_of(it.to, it.bytes, nullptr) == CUSIM_PAGEABLE) {
-        await(last_moment(*queue), lock); /* so it is on a GPU, too: the call waits */
-    }
-    return error;
-}
-
-static cudaError_t set_async(void *to, int value, size_t bytes, cudaStream_t stream)
-{
-    if (bytes == 0) {
-        return cudaSuccess;
-    }
-    if (cusim_kind_of(to, bytes, nullptr) != CUSIM_DEVICE) {
-        cusim_fail("a memset of %zu bytes, whose target is %s", bytes,
-                   describe_address(to).c_str());
-    }
-    return enqueue(stream, [to, value, bytes] {
-        return operation{"cudaMemsetAsync",
-                         {},
-                         [to, value, bytes] {
-                             memset(raw(to), value, bytes);
-                             return CUSIM_DONE;
-                         },
-                         {},
-                         false};
-    });
-}
-
 /* ---- launches ---- */
 
 static cudaError_t check_launch(const cusim_launch &it)
@@ -137,14 +45,14 @@ static cudaError_t launch(const cusim_launch &it, cudaStream_t stream)
         return error;
     }
     return enqueue(stream, [it, call] {
-        return operation{"kernel",
-                         {},
-                         [it, call] {
-                             run_kernel({it, g_random.next()});
-                             return CUSIM_DONE;
-                         },
-                         {},
-                         false};
+        operation op = {};
+        op.name = "kernel";
+        op.kernel = it.kernel;
+        op.attempt = [it, call] {
+            run_kernel({it, g_random.next()});
+            return CUSIM_DONE;
+        };
+        return op;
     });
 }
 
@@ -292,7 +200,10 @@ cudaError_t cudaDeviceSynchronize(void)
 {
     api_call call;
     cudaError_t error = check_no_capture_of_this_thread();
-    return set_error(error == cudaSuccess ? drain_device(g_device, call.lock) : error);
+    if (error == cudaSuccess) {
+        drain_device(g_device, true, call.lock);
+    }
+    return set_error(error);
 }
 
 /* ---- memory ---- */
@@ -316,7 +227,7 @@ cudaError_t cudaFree(void *block)
     }
     cudaError_t error = check_no_capture_of_this_thread();
     if (error == cudaSuccess) {
-        drain_device(g_device, call.lock);
+        drain_device(g_device, false, call.lock);
         release(block);
     }
     return set_error(error);
@@ -354,7 +265,8 @@ cudaError_t cudaFreeHost(void *block)
     if (error != cudaSuccess) {
         return set_error(error);
     }
-    drain_device(g_device, call.lock);
+    drain_device(g_device, false, call.lock);
+    finish_effects_on(block, pinned_bytes(block));
     if (!unpin(block)) {
         cusim_fail("cudaFreeHost of %p, which cudaHostAlloc did not give", block);
     }
@@ -372,7 +284,8 @@ cudaError_t cudaHostRegister(void *block, size_t bytes, unsigned int)
 cudaError_t cudaHostUnregister(void *block)
 {
     api_call call;
-    drain_device(g_device, call.lock);
+    drain_device(g_device, false, call.lock);
+    finish_effects_on(block, pinned_bytes(block));
     return set_error(unpin(block) ? cudaSuccess : cudaErrorHostMemoryNotRegistered);
 }
 
@@ -393,7 +306,8 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const vo
                 : kind == CUSIM_PINNED ? cudaMemoryTypeHost
                                        : cudaMemoryTypeUnregistered;
     out->devicePointer = kind == CUSIM_DEVICE ? const_cast<void *>(pointer) : nullptr;
-    out->hostPointer = is_host(kind) ? const_cast<void *>(pointer) : nullptr;
+    out->hostPointer =
+        kind == CUSIM_PINNED || kind == CUSIM_PAGEABLE ? const_cast<void *>(pointer) : nullptr;
     return cudaSuccess;
 }
 
@@ -404,7 +318,7 @@ cudaError_t cudaMemcpyAsync(void *dst,
                             cudaStream_t stream)
 {
     api_call call;
-    return set_error(copy_async({dst, src, bytes}, kind, stream, call.lock));
+    return set_error(copy_async(dst, src, bytes, kind, stream, call.lock));
 }
 
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
@@ -412,7 +326,7 @@ cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpy
     api_call call;
     cudaError_t error = check_no_capture_of_this_thread();
     if (error == cudaSuccess) {
-        error = copy_async({dst, src, bytes}, kind, nullptr, call.lock);
+        error = copy_async(dst, src, bytes, kind, nullptr, call.lock);
     }
     if (error == cudaSuccess && kind != cudaMemcpyDeviceToDevice) {
         await(last_moment(*find_stream(nullptr)), call.lock);

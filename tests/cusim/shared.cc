@@ -1,5 +1,5 @@
 /* shared.cc - shared memory: each variable has a place of its own, ending at a page that faults. */
-#include "tests/cusim/sim.h"
+#include "tests/cusim/shadow.h"
 
 #include <map>
 #include <stdio.h>
@@ -16,7 +16,6 @@ enum {
     DYNAMIC_ALIGN = 128,
     FILL = 0xff
 };
-static const size_t ARENA_BYTES = (size_t)64 << 20;
 
 struct variable {
     const char *name;
@@ -25,44 +24,33 @@ struct variable {
     uint64_t block; /* the last one that used it */
 };
 static std::map<const void *, variable> g_variables;
-static char *g_arena;
+
 static size_t g_used;
+static std::map<size_t, char *> g_dynamic_places; /* one for each size that was ever asked for */
 static char *g_dynamic;
 static size_t g_dynamic_bytes;
 static uint64_t g_block;      /* counts blocks */
 static size_t g_static_bytes; /* of this block */
 
-static void map_arena()
-{
-    void *arena =
-        mmap(nullptr, ARENA_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (arena == MAP_FAILED) {
-        perror("cusim: shared memory");
-        abort();
-    }
-    g_arena = (char *)arena;
-}
-
 /* A place of `bytes`, whose end, rounded up to align, is the end of a page before one that faults. */
 static char *take_place(size_t bytes, size_t align)
 {
-    static bool is_mapped = (map_arena(), true);
-    (void)is_mapped;
     size_t rounded = (bytes + align - 1) / align * align;
     size_t pages = (rounded + PAGE - 1) / PAGE * PAGE;
-    if (g_used + pages + PAGE > ARENA_BYTES) {
-        cusim_fail("more than %zu bytes for all shared variables of all kernels", ARENA_BYTES);
+    if (g_used + pages + PAGE > SHARED_SPAN) {
+        cusim_fail("more than %zu bytes for all shared variables of all kernels", SHARED_SPAN);
     }
-    char *start = g_arena + g_used;
-    mprotect(start, pages, PROT_READ | PROT_WRITE);
+    char *first_page = range_end() + g_used;
+    mprotect(first_page, pages, PROT_READ | PROT_WRITE);
     g_used += pages + PAGE;
-    return start + pages - rounded;
+    char *start = first_page + pages - rounded;
+    shadow_allocate(start, bytes);
+    return start;
 }
 
 void use_dynamic_shared(size_t bytes)
 {
-    static std::map<size_t, char *> places; /* one for each size that was ever asked for */
-    char *&place = places[bytes];
+    char *&place = g_dynamic_places[bytes];
     if (place == nullptr && bytes > 0) {
         place = take_place(bytes, DYNAMIC_ALIGN);
     }
@@ -70,13 +58,38 @@ void use_dynamic_shared(size_t bytes)
     g_dynamic_bytes = bytes;
 }
 
-void begin_shared()
+uint64_t begin_shared()
 {
     g_block++;
     g_static_bytes = 0;
     if (g_dynamic_bytes > 0) {
         memset(g_dynamic, FILL, g_dynamic_bytes);
     }
+    return g_block;
+}
+
+static std::string describe_byte(const char *p, const char *start, size_t bytes, const char *name)
+{
+    char text[160];
+    snprintf(text, sizeof text, "byte %zd of %s (%zu bytes)", p - start, name, bytes);
+    return text;
+}
+
+/* The variable that p lies in or, else, close behind. */
+std::string describe_shared(const void *pointer)
+{
+    const char *p = (const char *)pointer;
+    for (const auto &[tag, it] : g_variables) {
+        if (p >= it.start && p < it.start + it.bytes + PAGE) {
+            return describe_byte(p, it.start, it.bytes, ("shared " + std::string(it.name)).c_str());
+        }
+    }
+    for (const auto &[bytes, start] : g_dynamic_places) {
+        if (p >= start && p < start + bytes + PAGE) {
+            return describe_byte(p, start, bytes, "dynamic shared memory");
+        }
+    }
+    return "shared memory in which there is no variable";
 }
 
 static void begin_variable(variable &it)

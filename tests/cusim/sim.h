@@ -15,6 +15,13 @@
 namespace cusim
 {
 
+/* Are the kernels compiled with access hooks (hooks.cc), or with other sanitizers? */
+#ifdef CUSIM_NO_HOOKS
+static const bool HAS_HOOKS = false;
+#else
+static const bool HAS_HOOKS = true;
+#endif
+
 enum {
     WARP = 32,
     THREADS_MAX = 1024,
@@ -37,8 +44,9 @@ extern random g_random;
 extern std::recursive_mutex g_lock;
 using guard = std::unique_lock<std::recursive_mutex>;
 
-int devices();                            /* CUSIM_DEVICES */
-size_t device_memory();                   /* bytes of each */
+uint64_t number_from(const char *name, uint64_t otherwise); /* of the environment */
+int devices();                                              /* CUSIM_DEVICES */
+size_t device_memory();                                     /* bytes of each */
 cudaError_t set_error(cudaError_t error); /* remembers it for cudaGetLastError; returns it */
 void count_live(const char *what, int change);
 /* "kernel_name (file:line)" of a code address. */
@@ -47,9 +55,13 @@ std::string describe_code(const void *address);
 /* ---- memory.cc ---- */
 
 /* Device memory: one range of addresses, a part for each device, that only a running kernel can touch. The engine goes
- * through raw(), the same pages at another address. */
+ * through raw(), the same pages at another address. Shared memory lies behind it: one region for both. */
+static const size_t DEVICE_SPAN =
+    (size_t)8 << 30; /* far more than a device's memory: addresses are not reused soon */
+static const size_t SHARED_SPAN = (size_t)64 << 20;
+static const size_t REGION_BYTES = DEVICE_SPAN * DEVICES_MAX + SHARED_SPAN;
 char *range_start();
-char *range_end();
+char *range_end(); /* of device memory; there shared memory starts */
 static inline bool is_device_address(const void *p)
 {
     return (const char *)p >= range_start() && (const char *)p < range_end();
@@ -61,20 +73,27 @@ cudaError_t allocate(size_t bytes, int device, void **out);
 void release(void *block);
 size_t free_memory(int device);
 cudaError_t pin(void *block, size_t bytes, int device);
+size_t pinned_bytes(const void *block);
 bool unpin(void *block); /* false: it was not pinned */
 /* What a report says of an address: "byte 64 of 256 bytes of device memory 3". */
 std::string describe_address(const void *p);
+
+/* ---- faults.cc ---- */
+
+void catch_faults(); /* SIGSEGV on device memory, shared memory or a fiber's stack gets a report */
+void catch_faults_here(); /* on this host thread also when the stack is a fiber's */
 
 /* ---- fibers.cc ---- */
 
 struct fiber {
     void *stack_pointer;
 };
+bool is_stack_guard(const void *p);
+bool is_own_stack(const void *p); /* the running thread's */
 /* Makes fiber i start at entry when it is next switched to. */
 void fiber_prepare(fiber &it, int i, void (*entry)());
 void fiber_switch(fiber &from, fiber &to);
-/* The host thread's own stack, around the fibers; and a stack for signal handlers. */
-void fiber_host_prepare();
+
 bool is_on_fiber(); /* does the caller run on a fiber's stack? */
 
 /* ---- block.cc ---- */
@@ -99,19 +118,29 @@ struct gathering {
     int first_thread; /* lane 0's number in the block */
 };
 void gather(const post &mine, void (*act)(gathering &all));
-int current_thread(); /* its number in the block */
+/* __syncwarp: what these lanes do from now on comes after what they did so far. */
+void advance_warp(gathering &all);
+bool is_on_kernel();             /* does one run? */
+bool is_argument(const void *p); /* of the kernel that runs */
+int current_thread();            /* its number in the block */
 int current_lane();
 
 /* ---- warp.cc ---- */
 
-void forget_copies(); /* at the start of a block: cp.async of the last one */
 /* At a thread's end: copies that it never waited for. */
 void end_copies(int thread);
 
 /* ---- shared.cc ---- */
 
+static inline bool is_shared_address(const void *p)
+{
+    return (size_t)((const char *)p - range_end()) < SHARED_SPAN;
+}
+std::string describe_shared(const void *p);
+
 void use_dynamic_shared(size_t bytes); /* for the blocks that follow */
-void begin_shared();                   /* a block begins: nothing is in its shared memory */
+/* A block begins: nothing is in its shared memory. Returns its number among all blocks of the process. */
+uint64_t begin_shared();
 
 /* ---- streams.cc ---- */
 
@@ -125,12 +154,25 @@ struct moment {
     vector_clock clock;
 };
 
+/* What the host sees of a copy to or from its pinned memory, once it has waited for it. */
+struct host_effect {
+    moment when;
+    std::function<void()> finish;
+    const char *start; /* the host memory */
+    size_t bytes;
+    bool is_download;
+};
+
 struct operation {
     const char *name;
     std::function<void()> start;         /* may be empty */
     std::function<cusim_step()> attempt; /* may be empty: nothing to do */
     std::vector<moment> after;           /* what must be done first, on other streams */
+    const void *kernel;                  /* nullptr: it is something else */
+    std::shared_ptr<host_effect> effect; /* on host memory; may be empty */
     bool is_started;
+    uint32_t number; /* of all operations */
+    vector_clock clock;
 };
 
 /* Makes the operation anew for each time that it runs: once, or once a replay of the graph that captured it. */
@@ -150,11 +192,27 @@ moment push(CUstream_st &stream, operation op); /* not captured, at once in the 
 moment last_moment(CUstream_st &stream);
 void await(const moment &when, guard &lock); /* the host waits; it knows then that this is done */
 bool is_done(const moment &when);            /* tries to bring it about, a little */
-cudaError_t drain_device(int device, guard &lock);
+/* For cudaFree, which waits for the device, and for cudaDeviceSynchronize, from which the host may also conclude so. */
+void drain_device(int device, bool is_to_learn, guard &lock);
 CUstream_st *find_stream(cudaStream_t stream); /* nullptr is the device's own; unknown: nullptr */
 CUstream_st *make_stream(int device, bool is_blocking);
 void forget_stream(CUstream_st &stream); /* nothing is in it any more */
 int current_device();
+
+/* ---- copies.cc ---- */
+
+void add_effect(const std::shared_ptr<host_effect> &effect);
+/* The host has waited: what is covered by its clock has its effect now. */
+void finish_effects(const vector_clock &host);
+/* The same for all that touch this host memory, which is about to go. */
+void finish_effects_on(const void *start, size_t bytes);
+cudaError_t copy_async(void *to,
+                       const void *from,
+                       size_t bytes,
+                       enum cudaMemcpyKind kind,
+                       cudaStream_t stream,
+                       guard &lock);
+cudaError_t set_async(void *to, int value, size_t bytes, cudaStream_t stream);
 
 /* ---- graph.cc ---- */
 

@@ -1,5 +1,5 @@
 /* streams.cc - streams as queues, drained in an order drawn from the seed; events; what has happened before what. */
-#include "tests/cusim/sim.h"
+#include "tests/cusim/shadow.h"
 
 #include <algorithm>
 #include <map>
@@ -107,8 +107,15 @@ moment push(CUstream_st &stream, operation op)
     stream.enqueued++;
     stream.clock.resize(std::max(stream.clock.size(), (size_t)stream.index + 1));
     stream.clock[(size_t)stream.index] = stream.enqueued;
+    op.clock = stream.clock;
+    op.number = shadow_operation(stream.index, stream.enqueued, op.name, op.kernel);
+    moment when = last_moment(stream);
+    if (op.effect != nullptr) {
+        op.effect->when = when;
+        add_effect(op.effect);
+    }
     stream.queue.push_back(std::move(op));
-    return last_moment(stream);
+    return when;
 }
 
 /* ---- draining ---- */
@@ -129,6 +136,7 @@ static enum outcome step(CUstream_st &stream)
     if (!std::all_of(op.after.begin(), op.after.end(), has_happened)) {
         return BLOCKED;
     }
+    shadow_begin(op.number, op.clock, stream.device);
     if (!op.is_started && op.start) {
         op.start();
     }
@@ -194,6 +202,7 @@ static void wait_until(const std::function<bool()> &is_reached, guard &lock)
 static void host_learns(const moment &when)
 {
     merge(g_host, when.clock);
+    finish_effects(g_host);
 }
 
 void await(const moment &when, guard &lock)
@@ -214,14 +223,17 @@ bool is_done(const moment &when)
     return true;
 }
 
-cudaError_t drain_device(int device, guard &lock)
+void drain_device(int device, bool is_to_learn, guard &lock)
 {
     for (size_t i = 0; i < g_streams.size(); i++) { /* the list may grow meanwhile */
         if (g_streams[i] != nullptr && g_streams[i]->device == device) {
-            await(last_moment(*g_streams[i]), lock);
+            moment when = last_moment(*g_streams[i]);
+            wait_until([&] { return has_happened(when); }, lock);
+            if (is_to_learn) {
+                host_learns(when);
+            }
         }
     }
-    return cudaSuccess;
 }
 
 cudaError_t enqueue(cudaStream_t handle, const recipe &make)
@@ -269,6 +281,16 @@ void cusim_run_in_background(void)
     (void)is_started;
 }
 
+static void touch(const cusim_op &op)
+{
+    for (int i = 0; i < op.read_count; i++) {
+        shadow_read(op.name, op.reads[i]);
+    }
+    for (int i = 0; i < op.write_count; i++) {
+        shadow_write(op.name, op.writes[i]);
+    }
+}
+
 cudaError_t cusim_enqueue(cudaStream_t stream, const struct cusim_op *op)
 {
     api_call call;
@@ -282,10 +304,14 @@ cudaError_t cusim_enqueue(cudaStream_t stream, const struct cusim_op *op)
         }
     });
     return set_error(enqueue(stream, [copy, state] {
-        operation it = {copy.name, {}, {}, {}, false};
-        if (copy.start != nullptr) {
-            it.start = [copy, state] { copy.start(state.get()); };
-        }
+        operation it = {};
+        it.name = copy.name;
+        it.start = [copy, state] {
+            touch(copy);
+            if (copy.start != nullptr) {
+                copy.start(state.get());
+            }
+        };
         it.attempt = [copy, state] { return copy.attempt(state.get()); };
         return it;
     }));
@@ -384,7 +410,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         return set_error(capture_wait(*it, *event));
     }
     if (event->is_recorded) {
-        push(*it, {"cudaStreamWaitEvent", {}, {}, {event->when}, false});
+        operation op = {};
+        op.name = "cudaStreamWaitEvent";
+        op.after.push_back(event->when);
+        push(*it, std::move(op));
         progress_a_little();
     }
     return cudaSuccess;
@@ -394,14 +423,13 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void 
 {
     api_call call;
     return set_error(enqueue(stream, [function, data] {
-        return operation{"cudaLaunchHostFunc",
-                         {},
-                         [function, data] {
-                             function(data);
-                             return CUSIM_DONE;
-                         },
-                         {},
-                         false};
+        operation op = {};
+        op.name = "cudaLaunchHostFunc";
+        op.attempt = [function, data] {
+            function(data);
+            return CUSIM_DONE;
+        };
+        return op;
     }));
 }
 
@@ -444,14 +472,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
         return set_error(capture_record(*it, *event));
     }
     auto time = std::make_shared<double>(0);
-    operation op = {"cudaEventRecord",
-                    {},
-                    [time] {
-                        *time = now_ms();
-                        return CUSIM_DONE;
-                    },
-                    {},
-                    false};
+    operation op = {};
+    op.name = "cudaEventRecord";
+    op.attempt = [time] {
+        *time = now_ms();
+        return CUSIM_DONE;
+    };
     event->when = push(*it, std::move(op));
     event->time_ms = time;
     event->is_recorded = true;

@@ -1,5 +1,5 @@
 /* warp.cc - what the lanes of a warp do together: votes, shuffles, matrix products and loads; and asynchronous copies. */
-#include "tests/cusim/sim.h"
+#include "tests/cusim/shadow.h"
 
 #include <string.h>
 
@@ -69,10 +69,6 @@ static void exchange(gathering &all)
     }
 }
 
-static void nothing(gathering &)
-{
-}
-
 /* ---- tensor cores ---- */
 
 static const unsigned ALL = ~0u;
@@ -140,9 +136,7 @@ static void load_matrices(gathering &all)
     check_whole_warp(all, "ldmatrix");
     for (int lane = 0; lane < WARP; lane++) {
         const matrices &it = *(matrices *)all.data[lane];
-        if ((uintptr_t)it.row % 16 != 0) {
-            cusim_fail("ldmatrix: the row of lane %d is not 16-byte aligned", lane);
-        }
+
         memcpy(values[lane / 8][lane % 8], it.row, 16);
     }
     for (int lane = 0; lane < WARP; lane++) {
@@ -180,10 +174,6 @@ static void carry_out(copy &it)
     }
 }
 
-void forget_copies()
-{
-}
-
 void end_copies(int thread)
 {
     copies &mine = g_copies[thread];
@@ -204,7 +194,7 @@ using namespace cusim;
 
 void cusim_syncwarp(unsigned mask, cusim_site site)
 {
-    gather({"__syncwarp", mask, site, nullptr}, nothing);
+    gather({"__syncwarp", mask, site, nullptr}, advance_warp);
 }
 
 unsigned cusim_ballot(unsigned mask, int predicate, cusim_site site)
@@ -238,6 +228,12 @@ cusim_f32x4 cusim_mma_bf16(cusim_f32x4 d, cusim_u32x4 a, uint64_t b, cusim_site 
 
 cusim_u32x4 cusim_ldmatrix(const void *row, bool is_transposed, cusim_site site)
 {
+    const void *code = __builtin_return_address(0);
+    if ((uintptr_t)row % 16 != 0 || !is_shared_address(row)) {
+        fail_at(code, "ldmatrix of a row at %p, %s, expected shared memory, 16-byte aligned", row,
+                describe_address(row).c_str());
+    }
+    check_warp_read(row, 16, code);
     matrices mine = {row, is_transposed, {}};
     gather({"ldmatrix", ALL, site, &mine}, load_matrices);
     return mine.out;
@@ -245,12 +241,21 @@ cusim_u32x4 cusim_ldmatrix(const void *row, bool is_transposed, cusim_site site)
 
 void cusim_cp_async(void *shared, const void *global, int valid)
 {
+    const void *code = __builtin_return_address(0);
     if (valid != 0 && valid != 16) {
-        cusim_fail("cp.async of %d bytes, expected 0 or 16", valid);
+        fail_at(code, "cp.async of %d bytes, expected 0 or 16", valid);
     }
     if ((uintptr_t)shared % 16 != 0 || (valid > 0 && (uintptr_t)global % 16 != 0)) {
-        cusim_fail("cp.async from %p to %p, expected both 16-byte aligned", global, shared);
+        fail_at(code, "cp.async from %p to %p, expected both 16-byte aligned", global, shared);
     }
+    if (!is_shared_address(shared) || (valid > 0 && !is_device_address(global))) {
+        fail_at(code, "cp.async from %s to %s, expected device and shared memory",
+                describe_address(global).c_str(), describe_address(shared).c_str());
+    }
+    if (valid > 0) {
+        check_read(global, 16, code);
+    }
+    check_in_flight(shared, 16, code);
     copy it = {(char *)shared, (const char *)global, valid, false};
     if (g_random.below(2) == 0) {
         carry_out(it);
@@ -271,6 +276,7 @@ void cusim_cp_async_wait(int left)
     while ((int)mine.groups.size() > left) {
         for (copy &it : mine.groups.front()) {
             carry_out(it);
+            check_landed(it.to, 16);
         }
         mine.groups.erase(mine.groups.begin());
     }

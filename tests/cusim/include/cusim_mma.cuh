@@ -17,11 +17,11 @@ void cusim_cp_async_wait(int left);
 static inline void tern_mma_bf16(float (&d)[4],
                                  const uint32_t (&a)[4],
                                  const uint32_t (&b)[2],
-                                 cusim_site site = CUSIM_SITE)
+                                 CUSIM_SITE)
 {
     cusim_f32x4 sum = {d[0], d[1], d[2], d[3]};
     cusim_u32x4 factor = {a[0], a[1], a[2], a[3]};
-    sum = cusim_mma_bf16(sum, factor, (uint64_t)b[1] << 32 | b[0], site);
+    sum = cusim_mma_bf16(sum, factor, (uint64_t)b[1] << 32 | b[0], {file, line});
     d[0] = sum[0];
     d[1] = sum[1];
     d[2] = sum[2];
@@ -36,18 +36,14 @@ static inline void cusim_take(uint32_t (&r)[4], cusim_u32x4 loaded)
     r[3] = loaded[3];
 }
 
-static inline void tern_ldmatrix_x4(uint32_t (&r)[4],
-                                    const void *shared_row,
-                                    cusim_site site = CUSIM_SITE)
+static inline void tern_ldmatrix_x4(uint32_t (&r)[4], const void *shared_row, CUSIM_SITE)
 {
-    cusim_take(r, cusim_ldmatrix(shared_row, false, site));
+    cusim_take(r, cusim_ldmatrix(shared_row, false, {file, line}));
 }
 
-static inline void tern_ldmatrix_x4_trans(uint32_t (&r)[4],
-                                          const void *shared_row,
-                                          cusim_site site = CUSIM_SITE)
+static inline void tern_ldmatrix_x4_trans(uint32_t (&r)[4], const void *shared_row, CUSIM_SITE)
 {
-    cusim_take(r, cusim_ldmatrix(shared_row, true, site));
+    cusim_take(r, cusim_ldmatrix(shared_row, true, {file, line}));
 }
 
 static inline void tern_cp_async16(void *shared, const void *global, int valid)

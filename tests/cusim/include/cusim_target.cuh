@@ -66,11 +66,8 @@ struct cusim_site {
     const char *file;
     int line;
 };
-#define CUSIM_SITE \
-    cusim_site \
-    { \
-        __builtin_FILE(), __builtin_LINE() \
-    }
+/* The last parameters of what a kernel calls; the defaults are those of the calling line. */
+#define CUSIM_SITE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
 enum cusim_vote {
     CUSIM_PLAIN,
@@ -80,48 +77,48 @@ enum cusim_vote {
 };
 int cusim_barrier(cusim_vote vote, int predicate, cusim_site site);
 
-static inline void __syncthreads(cusim_site site = CUSIM_SITE)
+static inline void __syncthreads(CUSIM_SITE)
 {
-    cusim_barrier(CUSIM_PLAIN, 0, site);
+    cusim_barrier(CUSIM_PLAIN, 0, {file, line});
 }
 
-static inline int __syncthreads_count(int predicate, cusim_site site = CUSIM_SITE)
+static inline int __syncthreads_count(int predicate, CUSIM_SITE)
 {
-    return cusim_barrier(CUSIM_COUNT, predicate, site);
+    return cusim_barrier(CUSIM_COUNT, predicate, {file, line});
 }
 
-static inline int __syncthreads_and(int predicate, cusim_site site = CUSIM_SITE)
+static inline int __syncthreads_and(int predicate, CUSIM_SITE)
 {
-    return cusim_barrier(CUSIM_AND, predicate, site);
+    return cusim_barrier(CUSIM_AND, predicate, {file, line});
 }
 
-static inline int __syncthreads_or(int predicate, cusim_site site = CUSIM_SITE)
+static inline int __syncthreads_or(int predicate, CUSIM_SITE)
 {
-    return cusim_barrier(CUSIM_OR, predicate, site);
+    return cusim_barrier(CUSIM_OR, predicate, {file, line});
 }
 
 void cusim_syncwarp(unsigned mask, cusim_site site);
 
-static inline void __syncwarp(unsigned mask = 0xffffffffu, cusim_site site = CUSIM_SITE)
+static inline void __syncwarp(unsigned mask = 0xffffffffu, CUSIM_SITE)
 {
-    cusim_syncwarp(mask, site);
+    cusim_syncwarp(mask, {file, line});
 }
 
 unsigned cusim_ballot(unsigned mask, int predicate, cusim_site site);
 
-static inline unsigned __ballot_sync(unsigned mask, int predicate, cusim_site site = CUSIM_SITE)
+static inline unsigned __ballot_sync(unsigned mask, int predicate, CUSIM_SITE)
 {
-    return cusim_ballot(mask, predicate, site);
+    return cusim_ballot(mask, predicate, {file, line});
 }
 
-static inline int __any_sync(unsigned mask, int predicate, cusim_site site = CUSIM_SITE)
+static inline int __any_sync(unsigned mask, int predicate, CUSIM_SITE)
 {
-    return cusim_ballot(mask, predicate, site) != 0;
+    return cusim_ballot(mask, predicate, {file, line}) != 0;
 }
 
-static inline int __all_sync(unsigned mask, int predicate, cusim_site site = CUSIM_SITE)
+static inline int __all_sync(unsigned mask, int predicate, CUSIM_SITE)
 {
-    return cusim_ballot(mask, !predicate, site) == 0;
+    return cusim_ballot(mask, !predicate, {file, line}) == 0;
 }
 
 enum cusim_shuffle_kind {
@@ -154,43 +151,27 @@ static inline T cusim_shuffle_as(cusim_shuffle_kind kind,
 }
 
 template <typename T>
-static inline T __shfl_sync(unsigned mask,
-                            T value,
-                            int lane,
-                            int width = 32,
-                            cusim_site site = CUSIM_SITE)
+static inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32, CUSIM_SITE)
 {
-    return cusim_shuffle_as(CUSIM_INDEX, mask, value, lane, width, site);
+    return cusim_shuffle_as(CUSIM_INDEX, mask, value, lane, width, {file, line});
 }
 
 template <typename T>
-static inline T __shfl_xor_sync(unsigned mask,
-                                T value,
-                                int lane,
-                                int width = 32,
-                                cusim_site site = CUSIM_SITE)
+static inline T __shfl_xor_sync(unsigned mask, T value, int lane, int width = 32, CUSIM_SITE)
 {
-    return cusim_shuffle_as(CUSIM_XOR, mask, value, lane, width, site);
+    return cusim_shuffle_as(CUSIM_XOR, mask, value, lane, width, {file, line});
 }
 
 template <typename T>
-static inline T __shfl_up_sync(unsigned mask,
-                               T value,
-                               unsigned by,
-                               int width = 32,
-                               cusim_site site = CUSIM_SITE)
+static inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32, CUSIM_SITE)
 {
-    return cusim_shuffle_as(CUSIM_UP, mask, value, (int)by, width, site);
+    return cusim_shuffle_as(CUSIM_UP, mask, value, (int)by, width, {file, line});
 }
 
 template <typename T>
-static inline T __shfl_down_sync(unsigned mask,
-                                 T value,
-                                 unsigned by,
-                                 int width = 32,
-                                 cusim_site site = CUSIM_SITE)
+static inline T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32, CUSIM_SITE)
 {
-    return cusim_shuffle_as(CUSIM_DOWN, mask, value, (int)by, width, site);
+    return cusim_shuffle_as(CUSIM_DOWN, mask, value, (int)by, width, {file, line});
 }
 
 /* ---- arithmetic ---- */
