@@ -23,7 +23,8 @@ struct transfer {
 
 /* ---- effects on the host ---- */
 
-static std::vector<std::shared_ptr<host_effect>> g_effects; /* in the order of the calls */
+static auto &g_effects =
+    *new std::vector<std::shared_ptr<host_effect>>; /* in the order of the calls */
 
 void add_effect(const std::shared_ptr<host_effect> &effect)
 {

@@ -24,7 +24,7 @@ struct capture {
     std::vector<std::vector<int>> pending; /* by lane: nodes that its next one comes after */
 };
 
-static std::vector<std::shared_ptr<capture>> g_captures; /* under way */
+static auto &g_captures = *new std::vector<std::shared_ptr<capture>>; /* under way */
 
 } // namespace cusim
 
@@ -43,8 +43,8 @@ struct CUgraphExec_st {
 namespace cusim
 {
 
-static std::set<CUgraph_st *> g_graphs;
-static std::set<CUgraphExec_st *> g_execs;
+static auto &g_graphs = *new std::set<CUgraph_st *>;
+static auto &g_execs = *new std::set<CUgraphExec_st *>;
 
 static void join(const std::shared_ptr<capture> &it, CUstream_st &stream)
 {

@@ -34,8 +34,8 @@ struct block {
     size_t number; /* of all allocations, for reports */
     int device;
 };
-static std::map<char *, block> g_blocks; /* live, by address */
-static std::map<char *, block> g_pinned;
+static auto &g_blocks = *new std::map<char *, block>; /* live, by address */
+static auto &g_pinned = *new std::map<char *, block>;
 static size_t g_live_bytes[DEVICES_MAX], g_count;
 
 static void die(const char *what)

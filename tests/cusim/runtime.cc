@@ -10,7 +10,8 @@ namespace cusim
 {
 
 static thread_local int g_device;
-static std::map<const void *, size_t> g_allowed_shared; /* by kernel: cudaFuncSetAttribute */
+static auto &g_allowed_shared =
+    *new std::map<const void *, size_t>; /* by kernel: cudaFuncSetAttribute */
 
 int current_device()
 {

@@ -20,11 +20,12 @@ struct history {
     const char *name;
     const void *kernel;
 };
-static std::deque<history> g_history; /* by operation number - 1 */
+/* What the background thread may use until the process is gone is never destroyed: *new. */
+static auto &g_history = *new std::deque<history>; /* by operation number - 1 */
 
 /* Sets of operations that read a cell with nothing to order them. */
-static std::vector<std::vector<uint32_t>> g_sets;
-static std::map<std::pair<uint32_t, uint32_t>, uint32_t> g_unions;
+static auto &g_sets = *new std::vector<std::vector<uint32_t>>;
+static auto &g_unions = *new std::map<std::pair<uint32_t, uint32_t>, uint32_t>;
 
 void shadow_map(char *region, size_t bytes)
 {

@@ -23,10 +23,11 @@ struct variable {
     size_t bytes;
     uint64_t block; /* the last one that used it */
 };
-static std::map<const void *, variable> g_variables;
+static auto &g_variables = *new std::map<const void *, variable>;
 
 static size_t g_used;
-static std::map<size_t, char *> g_dynamic_places; /* one for each size that was ever asked for */
+static auto &g_dynamic_places =
+    *new std::map<size_t, char *>; /* one for each size that was ever asked for */
 static char *g_dynamic;
 static size_t g_dynamic_bytes;
 static uint64_t g_block;      /* counts blocks */
