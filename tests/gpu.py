@@ -137,9 +137,9 @@ def write_tokens(path, count, vocab):
             file.write(block[:2 * min(len(tokens), count - done)])
 
 
-# ---- parts ----
+# ---- parts: each fills `result` as it goes, so that what was found before something failed stays ----
 
-def part_conform(bench):
+def part_conform(bench, result):
     """Every case of the op table on the device against the reference."""
     size = bench.sizes["conform"]
     more = {"TERN_CASE": size["case"]} if size["case"] else {}
@@ -150,10 +150,10 @@ def part_conform(bench):
     counts = [int(number) for number in re.findall(r"^\w+ +(?:f32|bf16) +(\d+) ", out, re.MULTILINE)]
     if sum(counts) == 0:
         raise Fail("no case was run on the device")
-    return {"cases": sum(counts)}
+    result["cases"] = sum(counts)
 
 
-def part_sanitizer(bench):
+def part_sanitizer(bench, result):
     """compute-sanitizer's memcheck over a small training run."""
     tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not os.access(tool, os.X_OK):
@@ -165,7 +165,7 @@ def part_sanitizer(bench):
     config = bench.write_config("small", model, size["sequence"], 4, 2, 2)
     bench.must([tool, "--tool", "memcheck", "--error-exitcode", "9", bench.path("bin/tern"), "train", config, "--run-dir",
                 "sanitizer", "--set", "train.steps=3"])
-    return {"tool": "memcheck", "steps": 3}
+    result |= {"tool": "memcheck", "steps": 3}
 
 
 def case_of(shape):
@@ -181,26 +181,25 @@ def time_cases(bench, cases):
     return [json.loads(line) for line in out.splitlines()]
 
 
-def part_products(bench):
+def part_products(bench, result):
     """tern's matrix products, and the best that cuBLASLt has for the same."""
     shapes = bench.sizes["products"]["shapes"]
     found = [{"product": shape, "tflops": row["gflops"] / 1e3, "seconds": row["seconds"]}
              for shape, row in zip(shapes, time_cases(bench, [case_of(shape) for shape in shapes]))]
-    result = {"best_tflops": max(row["tflops"] for row in found), "products": found}
+    result |= {"best_tflops": max(row["tflops"] for row in found), "products": found}
     best = bench.must([bench.path("bin/bench_gpu_gemm"), *shapes])
     for row, line in zip(found, best.splitlines()):
         peer = json.loads(line)
         row |= {"best_algorithm_seconds": peer["seconds"], "algorithms": peer["algorithms"],
                 "of_best": peer["seconds"] / row["seconds"]}
     result["worst_of_best"] = min(row["of_best"] for row in found)
-    return result
 
 
-def part_attention(bench):
+def part_attention(bench, result):
     cases = bench.sizes["attention"]["cases"]
     rows = [{"case": case, "tflops": row["gflops"] / 1e3, "seconds": row["seconds"]}
             for case, row in zip(cases, time_cases(bench, cases))]
-    return {"forward_tflops": rows[0]["tflops"], "cases": rows}
+    result |= {"forward_tflops": rows[0]["tflops"], "cases": rows}
 
 
 def read_steps(run):
@@ -236,7 +235,7 @@ def train(bench, size, micro, run):
     return steps, startup
 
 
-def part_train(bench, name):
+def part_train(bench, result, name):
     """tokens/s and MFU of `tern train` on random tokens, at the largest micro-batch that fits."""
     size = bench.sizes[name]
     write_tokens(os.path.join(bench.folder, "tokens.bin"), size["sequences"] * size["sequence"] * 4 + 1,
@@ -252,25 +251,24 @@ def part_train(bench, name):
         raise Skip(f"{size['preset']} does not fit into this GPU's memory at any of micro_batch {size['micro_batches']}")
     steps, startup = found
     counted = steps[size["warm"]:]
+    result |= {"preset": size["preset"], "micro_batch": micro, "sequence": size["sequence"], "startup_seconds": startup,
+               "steps": len(steps)}
     if not counted:
         raise Fail(f"{len(steps)} steps in {size['seconds']} s, more than {size['warm']} are needed to count any")
     middle = sorted(counted, key=lambda step: step["step_seconds"])[len(counted) // 2]
-    result = {"preset": size["preset"], "micro_batch": micro, "sequence": size["sequence"], "tokens_a_step": middle["tokens"],
-              "counted_steps": len(counted), "step_seconds": middle["step_seconds"],
-              "tokens_per_second": middle["tokens"] / middle["step_seconds"], "mfu": middle["mfu"], "loss": steps[-1]["loss"],
-              "startup_seconds": startup}
-    if not steps[-1]["loss"] > 0:
+    result |= {"counted_steps": len(counted), "tokens_a_step": middle["tokens"], "step_seconds": middle["step_seconds"],
+               "tokens_per_second": middle["tokens"] / middle["step_seconds"], "mfu": middle["mfu"], "loss": steps[-1]["loss"]}
+    if not (steps[-1]["loss"] or 0) > 0:
         raise Fail(f"the loss is {steps[-1]['loss']}")
-    return result
 
 
-def part_startup(bench):
+def part_startup(bench, result):
     begin = time.monotonic()
     said = bench.must([bench.path("bin/tern"), "--version"])
-    return {"version": said.splitlines()[0] if said else "", "version_seconds": time.monotonic() - begin}
+    result |= {"version": said.splitlines()[0] if said else "", "version_seconds": time.monotonic() - begin}
 
 
-def part_peers(bench):
+def part_peers(bench, result):
     """All-reduce between GPUs, where there are two."""
     count = len(gpus())
     if count < 2:
@@ -281,16 +279,16 @@ def part_peers(bench):
     out = bench.must(["mpirun", "-np", str(ranks), bench.path("bin/tern"), "doctor", "--peer-check", "--json", "--max-bytes",
                       "256M"], OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     found = json.loads(out[out.index("{"):])
-    return {"gpus": ranks, "bus_gbytes": max(row["bus_bytes_per_second"] or 0 for row in found["all_reduce"]) / 1e9,
-            "peer_check": found}
+    result |= {"gpus": ranks, "bus_gbytes": max(row["bus_bytes_per_second"] or 0 for row in found["all_reduce"]) / 1e9,
+               "peer_check": found}
 
 
 PARTS = {
     "startup": part_startup,
     "products": part_products,
     "attention": part_attention,
-    "train_124m": lambda bench: part_train(bench, "train_124m"),
-    "train_1558m": lambda bench: part_train(bench, "train_1558m"),
+    "train_124m": lambda bench, result: part_train(bench, result, "train_124m"),
+    "train_1558m": lambda bench, result: part_train(bench, result, "train_1558m"),
     "conform": part_conform,
     "sanitizer": part_sanitizer,
     "peers": part_peers,
@@ -332,7 +330,7 @@ def run_part(bench, name, part):
     try:
         if bench.left() <= 1:
             raise Skip("no time was left")
-        result |= part(bench)
+        part(bench, result)
     except Skip as why:
         result |= {"status": "skipped", "why": str(why)}
     except Fail as why:

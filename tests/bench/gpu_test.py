@@ -22,7 +22,9 @@ for name in names:
     print(json.dumps({"case": name, "dtype": "bf16", "seconds": 1e-3, "gflops": rate * 1e3, "gbytes": 1.0}))
 """
 BENCH_GEMM = """#!/usr/bin/python3
-import sys, json
+import os, sys, json
+if os.environ.get("FAKE_PEER") == "breaks":
+    sys.exit("bench_gpu_gemm: cublasLtCreate failed")
 for shape in sys.argv[1:]:
     print(json.dumps({"product": shape, "algorithms": 40, "seconds": 0.98e-3, "tflops": 714.0}))
 """
@@ -157,6 +159,13 @@ class Gpu(unittest.TestCase):
         self.assertEqual(status, 0, err)
         self.assertEqual(report["gpus"], ["NVIDIA H100 80GB HBM3, 580.65, 81559 MiB"] * 2)
         self.assertAlmostEqual(report["parts"]["peers"]["bus_gbytes"], 420)
+
+    def test_what_was_found_stays(self):
+        status, report, _ = self.run_it("--only", "products", FAKE_PEER="breaks")
+        self.assertEqual((status, report["failed"]), (1, ["products"]))
+        self.assertEqual(report["parts"]["products"]["best_tflops"], 700)
+        self.assertIn("cublasLtCreate failed", report["parts"]["products"]["why"])
+        self.assertEqual(report["goals"][2]["met"], None)
 
     def test_nothing_fits(self):
         status, report, _ = self.run_it("--only", "train_1558m", FAKE_MICRO_MAX="1")
