@@ -46,13 +46,17 @@ static tern_status all_reduce_job(struct tern_comm *comm, void *arg)
     return tern_comm_all_gatherv(comm, work->reduce.nodes[0], work->byte_ranges);
 }
 
-static tern_status plan_lanes(const struct tern_comm *comm, struct tern_lane_plan *out)
+static tern_status plan_lanes(const struct tern_peers_group *group, struct tern_lane_plan *out)
 {
+    const struct tern_comm *comm = group->data;
     int lanes = 1;
     while (lanes < comm->size) {
         lanes *= 2;
     }
-    return tern_lane_plan_make(lanes, comm->size, comm->rank, out);
+    TERN_RETURN_IF_ERR(tern_lane_plan_make(lanes, comm->size, comm->rank, out));
+    /* a communicator of its own is one between GPUs: the trainer's messages there */
+    out->chunk_floats = group->data != group->host ? TERN_LANE_CHUNK_GPU : out->chunk_floats;
+    return TERN_OK;
 }
 
 /* Cuts a vector of n floats among the ranks. */
@@ -150,7 +154,7 @@ static tern_status measure_all_reduce(const struct tern_peers_group *group,
     const struct tern_device_table *table = group->device->ops->device;
     struct all_reduce work = {0};
     tern_status status = TERN_OK;
-    TERN_RETURN_IF_ERR(plan_lanes(group->data, &work.plan));
+    TERN_RETURN_IF_ERR(plan_lanes(group, &work.plan));
     TERN_RETURN_IF_ERR(choose_sizes(group, options, &work, out));
     int64_t bytes = out->sizes[out->size_count - 1].bytes;
     int64_t scratch = memory_needed(&work, bytes) - work.plan.node_count * bytes;

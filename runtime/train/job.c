@@ -309,8 +309,9 @@ static tern_status plan_memory(struct tern_job *job, bool print)
         job->config.train.precision == TERN_PRECISION_BF16 ? TERN_BF16 : TERN_F32;
     TERN_RETURN_IF_ERR(tern_model_init(&job->model, &job->config.model, dtype));
     job->has_model = true;
-    TERN_RETURN_IF_ERR(
-        tern_train_state_plan(&job->state, &job->model, job->comm, (int)job->config.train.lanes));
+    TERN_RETURN_IF_ERR(tern_train_state_plan(&job->state, &job->model, job->comm,
+                                             (int)job->config.train.lanes,
+                                             has_own_memory(job) ? TERN_LANE_CHUNK_GPU : 0));
     job->has_state = true;
     int64_t available = tern_memory_available_bytes();
     int64_t device_available = 0;

@@ -55,10 +55,12 @@ static tern_status plan_bucket(struct tern_train_state *state, int bucket, int64
 tern_status tern_train_state_plan(struct tern_train_state *state,
                                   const struct tern_model *model,
                                   struct tern_comm *comm,
-                                  int lanes)
+                                  int lanes,
+                                  int64_t chunk_floats)
 {
     *state = (struct tern_train_state){.model = model, .comm = comm, .data_comm = comm};
     TERN_RETURN_IF_ERR(tern_lane_plan_make(lanes, comm->size, comm->rank, &state->plan));
+    state->plan.chunk_floats = chunk_floats > 0 ? chunk_floats : state->plan.chunk_floats;
     size_t buckets = (size_t)model->params.bucket_count;
     state->buckets = tern_alloc_zero("state", buckets, sizeof *state->buckets);
     state->ranges = tern_alloc_zero("state", buckets * (size_t)comm->size, sizeof *state->ranges);

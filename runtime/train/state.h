@@ -57,11 +57,13 @@ struct tern_state_bytes {
     int64_t weights, gradients, master, moments, reduce;
 };
 
-/* Ownership only: no device memory. Owns its tables: fini. */
+/* Ownership only: no device memory. chunk_floats: of a message of a reduction; 0: what suits a host. Owns its tables:
+ * fini. */
 TERN_MUST_CHECK tern_status tern_train_state_plan(struct tern_train_state *state,
                                                   const struct tern_model *model,
                                                   struct tern_comm *comm,
-                                                  int lanes);
+                                                  int lanes,
+                                                  int64_t chunk_floats);
 struct tern_state_bytes tern_train_state_bytes(const struct tern_train_state *state);
 TERN_MUST_CHECK tern_status tern_train_state_alloc(struct tern_train_state *state,
                                                    struct tern_device *device);

@@ -20,7 +20,7 @@ static void plan_alone(struct tern_train_state *state,
                        int ranks)
 {
     *comm = (struct tern_comm){.rank = rank, .size = ranks};
-    expect_ok(tern_train_state_plan(state, model, comm, LANES));
+    expect_ok(tern_train_state_plan(state, model, comm, LANES, 0));
 }
 
 static void check_elements(const struct tern_model *model, int ranks)
@@ -155,6 +155,29 @@ static void test_ownership(void **test)
     }
 }
 
+/* Longer messages need more room, up to half a bucket; who owns what stays. */
+static void test_messages(void **test)
+{
+    (void)test;
+    struct tern_model_config config = tiny_config(TERN_FAMILY_LLAMA);
+    struct tern_model model;
+    struct tern_comm comm = {.size = 2};
+    struct tern_train_state host, gpu, small;
+    expect_ok(tern_model_init(&model, &config, TERN_BF16));
+    expect_ok(tern_train_state_plan(&host, &model, &comm, LANES, 0));
+    expect_ok(tern_train_state_plan(&gpu, &model, &comm, LANES, TERN_LANE_CHUNK_GPU));
+    expect_ok(tern_train_state_plan(&small, &model, &comm, LANES, 100));
+    assert_int_equal(gpu.plan.chunk_floats, TERN_LANE_CHUNK_GPU);
+    assert_true(host.plan.chunk_floats < gpu.plan.chunk_floats);
+    assert_int_equal(tern_train_state_bytes(&small).reduce, 400);
+    assert_true(tern_train_state_bytes(&gpu).reduce > 400);
+    assert_int_equal(small.shard_size, gpu.shard_size);
+    tern_train_state_fini(&host);
+    tern_train_state_fini(&gpu);
+    tern_train_state_fini(&small);
+    tern_model_fini(&model);
+}
+
 /* ---- saved by some, loaded by others ---- */
 
 struct trip {
@@ -178,7 +201,7 @@ static tern_status open_state(struct trip *trip,
                               struct tern_train_state *state)
 {
     TERN_RETURN_IF_ERR(tern_device_open("cpu", 1, device));
-    TERN_RETURN_IF_ERR(tern_train_state_plan(state, &trip->model, comm, LANES));
+    TERN_RETURN_IF_ERR(tern_train_state_plan(state, &trip->model, comm, LANES, 0));
     return tern_train_state_alloc(state, *device);
 }
 
@@ -436,8 +459,8 @@ static void test_wrong_checkpoint(void **test)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {CHECKED(test_ownership), CHECKED(test_any_ranks_load),
-                                       CHECKED(test_large_tensor), CHECKED(test_first_weights),
-                                       CHECKED(test_wrong_checkpoint)};
+    const struct CMUnitTest tests[] = {
+        CHECKED(test_ownership),    CHECKED(test_messages),      CHECKED(test_any_ranks_load),
+        CHECKED(test_large_tensor), CHECKED(test_first_weights), CHECKED(test_wrong_checkpoint)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
