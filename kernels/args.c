@@ -193,7 +193,7 @@ tern_status tern_args_check_norm_bwd(struct tern_device *device,
 
 static void check_gemm_kinds(struct tern_check *check, const struct tern_gemm_args *args)
 {
-    bool has_bias = args->epilogue != TERN_EPILOGUE_NONE;
+    bool has_bias = tern_epilogue_has_bias(args->epilogue);
     tern_check_float(check, "a_dtype", args->a_dtype);
     tern_check_float(check, "b_dtype", args->b_dtype);
     tern_check_float(check, "d_dtype", args->d_dtype);
@@ -208,14 +208,14 @@ static void check_gemm_kinds(struct tern_check *check, const struct tern_gemm_ar
         TERN_CHECK_REFUSE(check, "%s: some dtypes are f64 and some are not, expected all or none",
                           check->op);
     }
-    if ((int)args->epilogue < TERN_EPILOGUE_NONE || args->epilogue > TERN_EPILOGUE_BIAS_GELU) {
+    if ((int)args->epilogue < TERN_EPILOGUE_NONE || args->epilogue > TERN_EPILOGUE_DGELU) {
         TERN_CHECK_REFUSE(check, "%s: epilogue is %d, expected one of enum tern_epilogue",
                           check->op, (int)args->epilogue);
     }
     if (args->accumulate && args->d_dtype == TERN_BF16) {
         TERN_CHECK_REFUSE(check, "%s: accumulate into bf16, expected d_dtype f32", check->op);
     }
-    if (args->accumulate && has_bias) {
+    if (args->accumulate && args->epilogue != TERN_EPILOGUE_NONE) {
         TERN_CHECK_REFUSE(check, "%s: accumulate with epilogue %d, expected TERN_EPILOGUE_NONE",
                           check->op, (int)args->epilogue);
     }
@@ -246,11 +246,13 @@ tern_status tern_args_check_gemm(struct tern_device *device,
     tern_check_rows(&check, "a", args->a, args->a_dtype, a, args->lda, TERN_OPERAND_READ);
     tern_check_rows(&check, "b", args->b, args->b_dtype, b, args->ldb, TERN_OPERAND_READ);
     tern_check_rows(&check, "d", args->d, args->d_dtype, d, args->ldd, TERN_OPERAND_WRITE);
-    if (args->epilogue != TERN_EPILOGUE_NONE) {
+    if (tern_epilogue_has_bias(args->epilogue)) {
         tern_check_vector(&check, "bias", args->bias, args->bias_dtype, args->n, TERN_OPERAND_READ);
     }
-    if (args->epilogue == TERN_EPILOGUE_BIAS_GELU) {
-        tern_check_rows(&check, "aux", args->aux, args->d_dtype, d, args->ldd, TERN_OPERAND_WRITE);
+    if (tern_epilogue_has_aux(args->epilogue)) {
+        tern_check_rows(&check, "aux", args->aux, args->d_dtype, d, args->ldd,
+                        args->epilogue == TERN_EPILOGUE_DGELU ? TERN_OPERAND_READ
+                                                              : TERN_OPERAND_WRITE);
     }
     return tern_check_finish(&check);
 }

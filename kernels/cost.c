@@ -61,11 +61,11 @@ struct tern_cost tern_cost_gemm(const struct tern_gemm_args *args)
     if (args->accumulate) {
         bytes += d;
     }
-    if (args->epilogue != TERN_EPILOGUE_NONE) {
+    if (tern_epilogue_has_bias(args->epilogue)) {
         flops += m * n;
         bytes += n * size_of(args->bias_dtype);
     }
-    if (args->epilogue == TERN_EPILOGUE_BIAS_GELU) {
+    if (tern_epilogue_has_aux(args->epilogue)) {
         flops += m * n * (FUNCTION_FLOPS + 7);
         bytes += d;
     }

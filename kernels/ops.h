@@ -79,7 +79,16 @@ enum tern_epilogue {
     TERN_EPILOGUE_NONE,
     TERN_EPILOGUE_BIAS,      /* d = ab + bias */
     TERN_EPILOGUE_BIAS_GELU, /* aux = ab + bias (rounded to d_dtype); d = gelu(aux) */
+    TERN_EPILOGUE_DGELU,     /* d = ab (rounded to d_dtype) * gelu'(aux); aux is read */
 };
+static inline bool tern_epilogue_has_bias(enum tern_epilogue epilogue)
+{
+    return epilogue == TERN_EPILOGUE_BIAS || epilogue == TERN_EPILOGUE_BIAS_GELU;
+}
+static inline bool tern_epilogue_has_aux(enum tern_epilogue epilogue)
+{
+    return epilogue == TERN_EPILOGUE_BIAS_GELU || epilogue == TERN_EPILOGUE_DGELU;
+}
 
 /* d (m, n) = op(a) (m, k) * op(b) (k, n), with an epilogue, or d += when accumulate.
  * op(a)[i][p] = a[i*lda + p], or a[p*lda + i] when trans_a; op(b)[p][j] = b[p*ldb + j], or b[j*ldb + p].

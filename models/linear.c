@@ -41,7 +41,8 @@ tern_status tern_linear_bwd_input(struct tern_device *device,
                                   struct tern_dptr weights,
                                   int64_t n,
                                   struct tern_dptr dy,
-                                  struct tern_dptr dx)
+                                  struct tern_dptr dx,
+                                  const struct tern_dptr *gelu_pre)
 {
     struct tern_gemm_args args = {
         .a = dy,
@@ -59,6 +60,10 @@ tern_status tern_linear_bwd_input(struct tern_device *device,
         .d_dtype = dtype,
         .compute = dtype,
     };
+    if (gelu_pre != NULL) {
+        args.epilogue = TERN_EPILOGUE_DGELU;
+        args.aux = *gelu_pre;
+    }
     return tern_op_gemm(device, &args);
 }
 

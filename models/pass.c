@@ -153,7 +153,9 @@ static void carve_backward(struct carver *carver, struct tern_pass *pass)
     }
     pass->dstream = carve(carver, n * model->config.width, model->dtype);
     pass->dnorm = carve(carver, n * model->config.width, model->dtype);
-    pass->dact = carve(carver, n * model->config.ff_width, model->dtype);
+    if (model->config.family != TERN_FAMILY_GPT2) { /* GELU's slope comes with the product */
+        pass->dact = carve(carver, n * model->config.ff_width, model->dtype);
+    }
     pass->dup = carve(carver, n * up_width(model), model->dtype);
     pass->dqkv = carve(carver, n * model->layers[0].qkv.out, model->dtype);
     pass->datt = carve(carver, n * model->layers[0].out.in, model->dtype);
@@ -661,20 +663,13 @@ static tern_status mlp_backward(struct tern_pass *pass,
     const struct tern_layer_map *map = &model->layers[layer];
     const struct saved *s = &pass->layers[layer];
     struct tern_device *device = pass->device;
+    bool is_gated = model->config.family != TERN_FAMILY_GPT2;
     TERN_RETURN_IF_ERR(tern_linear_bwd_input(device, &map->down, model->dtype, weights, pass->n,
-                                             pass->dstream, pass->dact));
+                                             pass->dstream, is_gated ? pass->dact : pass->dup,
+                                             is_gated ? NULL : &s->up));
     TERN_RETURN_IF_ERR(tern_linear_bwd_weight(device, &map->down, model->dtype, grads, pass->n,
                                               s->act, pass->dstream, accumulate));
-    if (model->config.family == TERN_FAMILY_GPT2) {
-        TERN_RETURN_IF_ERR(tern_op_act_bwd(device, &(struct tern_act_args){
-                                                       .x = s->up,
-                                                       .dy = pass->dact,
-                                                       .dx = pass->dup,
-                                                       .n = pass->n * model->config.ff_width,
-                                                       .act = TERN_ACT_GELU_TANH,
-                                                       .dtype = model->dtype,
-                                                   }));
-    } else {
+    if (is_gated) {
         TERN_RETURN_IF_ERR(tern_op_glu_bwd(device, &(struct tern_glu_args){
                                                        .gate_up = s->up,
                                                        .dout = pass->dact,
@@ -686,7 +681,7 @@ static tern_status mlp_backward(struct tern_pass *pass,
                                                    }));
     }
     TERN_RETURN_IF_ERR(tern_linear_bwd_input(device, &map->up, model->dtype, weights, pass->n,
-                                             pass->dup, pass->dnorm));
+                                             pass->dup, pass->dnorm, NULL));
     TERN_RETURN_IF_ERR(tern_linear_bwd_weight(device, &map->up, model->dtype, grads, pass->n,
                                               s->norm2, pass->dup, accumulate));
     return norm_bwd(pass, weights, grads, map->norm2_weight, map->norm2_bias, s->x2, s->mean2,
@@ -704,7 +699,7 @@ static tern_status attention_backward(struct tern_pass *pass,
     const struct saved *s = &pass->layers[layer];
     struct tern_device *device = pass->device;
     TERN_RETURN_IF_ERR(tern_linear_bwd_input(device, &map->out, model->dtype, weights, pass->n,
-                                             pass->dstream, pass->datt));
+                                             pass->dstream, pass->datt, NULL));
     TERN_RETURN_IF_ERR(tern_linear_bwd_weight(device, &map->out, model->dtype, grads, pass->n,
                                               s->att, pass->dstream, accumulate));
     struct tern_attention_args args = attention_args(pass, s);
@@ -717,7 +712,7 @@ static tern_status attention_backward(struct tern_pass *pass,
     TERN_RETURN_IF_ERR(tern_op_attention_bwd(device, &args));
     TERN_RETURN_IF_ERR(rope(pass, pass->dqkv, true));
     TERN_RETURN_IF_ERR(tern_linear_bwd_input(device, &map->qkv, model->dtype, weights, pass->n,
-                                             pass->dqkv, pass->dnorm));
+                                             pass->dqkv, pass->dnorm, NULL));
     TERN_RETURN_IF_ERR(tern_linear_bwd_weight(device, &map->qkv, model->dtype, grads, pass->n,
                                               s->norm1, pass->dqkv, accumulate));
     return norm_bwd(pass, weights, grads, map->norm1_weight, map->norm1_bias, s->x1, s->mean1,

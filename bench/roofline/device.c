@@ -73,6 +73,7 @@ MEMORY_OP(norm_fwd)
 MEMORY_OP(norm_bwd)
 MEMORY_OP(rope)
 MEMORY_OP(act_fwd)
+MEMORY_OP(act_bwd)
 MEMORY_OP(glu_fwd)
 MEMORY_OP(glu_bwd)
 MEMORY_OP(add)
@@ -89,18 +90,9 @@ static tern_status roof_bias_bwd(struct tern_device *device, const struct tern_b
                      tern_roof_memory_seconds(&of(device)->gpu, cost.flops, cost.bytes), false);
 }
 
-static tern_status roof_act_bwd(struct tern_device *device, const struct tern_act_args *args)
-{
-    struct tern_cost cost = tern_cost_act_bwd(args);
-    return of(device)->gpu.assumed.has_epilogues
-               ? TERN_OK
-               : add(device, "act_bwd", cost,
-                     tern_roof_memory_seconds(&of(device)->gpu, cost.flops, cost.bytes), false);
-}
-
 static tern_status roof_gemm(struct tern_device *device, const struct tern_gemm_args *args)
 {
-    static const char *const epilogues[] = {"", " +bias", " +bias+gelu"};
+    static const char *const epilogues[] = {"", " +bias", " +bias+gelu", " *gelu'"};
     char label[TERN_ROOF_LABEL_BYTES];
     snprintf(label, sizeof label, "gemm %lld x %lld x %lld%s%s%s%s", (long long)args->m,
              (long long)args->n, (long long)args->k, args->trans_a ? " a^T" : "",

@@ -237,7 +237,7 @@ static const struct {
     const char *what;
     void (*change)(struct tern_roof_assumptions *);
 } g_changes[] = {
-    {"GELU's backward and bias gradients in epilogues", use_epilogues},
+    {"bias gradients in epilogues", use_epilogues},
     {"and attention backward with 5 products, not 7", five_products},
     {"and attention by wgmma, at FlashAttention-3's rates", use_wgmma},
 };

@@ -35,7 +35,7 @@ struct tern_roof_assumptions {
     double attention_backward; /* rate of the backward's products, of the forward's */
     double attention_products; /* products of the backward kernels, of the 5 of the formula */
     double attention_speedup;  /* of other kernels, over the rate in the machine's row */
-    bool has_epilogues;        /* act_bwd and bias_bwd come with a product, at no cost */
+    bool has_epilogues;        /* bias_bwd comes with a product, at no cost */
     double gap_seconds;        /* between two kernels of a CUDA graph */
     double sync_seconds;       /* once a step: the host waits, reads, and starts the update */
     double exchange_seconds;   /* latency of one exchange between GPUs */

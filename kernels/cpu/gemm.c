@@ -483,9 +483,34 @@ tern_status tern_gemm_run(struct tern_cpu_device *device,
     return TERN_OK;
 }
 
+/* d = d * gelu'(aux) */
+static tern_status multiply_slopes(struct tern_device *device, const struct tern_gemm_args *args)
+{
+    bool is_flat = args->ldd == args->n;
+    for (int64_t i = 0; i < (is_flat ? 1 : args->m); i++) {
+        struct tern_dptr d = tern_dptr_at(args->d, i * args->ldd, args->d_dtype);
+        const struct tern_act_args act = {
+            .x = tern_dptr_at(args->aux, i * args->ldd, args->d_dtype),
+            .dy = d,
+            .dx = d,
+            .n = is_flat ? args->m * args->n : args->n,
+            .act = TERN_ACT_GELU_TANH,
+            .dtype = args->d_dtype,
+        };
+        TERN_RETURN_IF_ERR(tern_cpu_act_bwd(device, &act));
+    }
+    return TERN_OK;
+}
+
 tern_status tern_cpu_gemm(struct tern_device *base, const struct tern_gemm_args *args)
 {
     struct tern_cpu_device *device = tern_cpu_device_of(base);
+    if (args->epilogue == TERN_EPILOGUE_DGELU) { /* a pass of its own: backward only */
+        struct tern_gemm_args product = *args;
+        product.epilogue = TERN_EPILOGUE_NONE;
+        TERN_RETURN_IF_ERR(tern_cpu_gemm(base, &product));
+        return multiply_slopes(base, args);
+    }
     bool dot_is_fast = tern_cpu_bf16_dot_is_fast();
     enum tern_gemm_variant variant = tern_gemm_pick_variant(args, device->level, dot_is_fast);
     if (variant >= TERN_GEMM_FEW_GENERIC && !few_fits(device, args)) {

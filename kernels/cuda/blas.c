@@ -191,10 +191,10 @@ static tern_status cut_piece(const struct job *job, struct tern_gemm_args *piece
     piece->b = tern_dptr_at(args->b, args->trans_b ? job->n0 * args->ldb : job->n0, args->b_dtype);
     int64_t corner = job->m0 * args->ldd + job->n0;
     piece->d = tern_dptr_at(args->d, corner, args->d_dtype);
-    if (args->epilogue != TERN_EPILOGUE_NONE) {
+    if (tern_epilogue_has_bias(args->epilogue)) {
         piece->bias = tern_dptr_at(args->bias, job->n0, args->bias_dtype);
     }
-    if (args->epilogue == TERN_EPILOGUE_BIAS_GELU) {
+    if (tern_epilogue_has_aux(args->epilogue)) {
         piece->aux = tern_dptr_at(args->aux, corner, args->d_dtype);
     }
     /* columns of pieces outside, rows inside: a copy of b serves all rows, one of a that is whole serves all columns */

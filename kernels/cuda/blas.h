@@ -12,7 +12,7 @@
 /* How a piece is run. */
 enum tern_blas_route {
     TERN_BLAS_DIRECT, /* one cublasLtMatmul with its epilogue: it writes d, and aux */
-    TERN_BLAS_GELU,   /* one with the bias epilogue writes aux; a kernel of ours makes d of it */
+    TERN_BLAS_GELU, /* one without GELU or its slope, to aux resp. d; a kernel of ours does that */
     TERN_BLAS_FINISH, /* one without epilogue gives the product in f32; a kernel of ours does the rest */
     TERN_BLAS_ROUTES
 };

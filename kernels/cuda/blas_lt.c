@@ -87,12 +87,21 @@ static void set_layout(cublasLtMatrixLayoutOpaque_t *layout,
 
 static cublasLtEpilogue_t epilogue_of(const struct tern_blas_key *key, enum tern_blas_route route)
 {
-    if (route == TERN_BLAS_FINISH || key->epilogue == TERN_EPILOGUE_NONE) {
+    bool is_direct = route == TERN_BLAS_DIRECT;
+    if (route == TERN_BLAS_FINISH) {
         return CUBLASLT_EPILOGUE_DEFAULT;
     }
-    return route == TERN_BLAS_DIRECT && key->epilogue == TERN_EPILOGUE_BIAS_GELU
-               ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS
-               : CUBLASLT_EPILOGUE_BIAS;
+    switch ((enum tern_epilogue)key->epilogue) {
+    case TERN_EPILOGUE_BIAS:
+        return CUBLASLT_EPILOGUE_BIAS;
+    case TERN_EPILOGUE_BIAS_GELU:
+        return is_direct ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_BIAS;
+    case TERN_EPILOGUE_DGELU:
+        return is_direct ? CUBLASLT_EPILOGUE_DGELU : CUBLASLT_EPILOGUE_DEFAULT;
+    case TERN_EPILOGUE_NONE:
+        break;
+    }
+    return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
 static void set_epilogue(const struct tern_blas_key *key,
@@ -103,17 +112,22 @@ static void set_epilogue(const struct tern_blas_key *key,
 {
     cublasLtEpilogue_t epilogue = epilogue_of(key, route);
     set(p, status, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    if (epilogue == CUBLASLT_EPILOGUE_DEFAULT) {
-        return;
+    if (epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+        int32_t type = (int32_t)type_of((enum tern_dtype)key->bias_dtype);
+        set(p, status, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
+        set(p, status, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands->bias, sizeof operands->bias);
     }
-    int32_t type = (int32_t)type_of((enum tern_dtype)key->bias_dtype);
-    set(p, status, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
-    set(p, status, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands->bias, sizeof operands->bias);
-    if (epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+    if (epilogue == CUBLASLT_EPILOGUE_DGELU || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
         set(p, status, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &operands->aux,
             sizeof operands->aux);
         set(p, status, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &key->ldd, sizeof key->ldd);
     }
+}
+
+/* By this route the library writes aux, not d. */
+static bool writes_aux(const struct tern_blas_key *key, enum tern_blas_route route)
+{
+    return route == TERN_BLAS_GELU && key->epilogue == TERN_EPILOGUE_BIAS_GELU;
 }
 
 static tern_status describe(const struct tern_blas_key *key,
@@ -135,9 +149,9 @@ static tern_status describe(const struct tern_blas_key *key,
     set_layout(&p->second, &status, factor, key->trans_a ? key->k : key->m,
                key->trans_a ? key->m : key->k, key->lda);
     set_layout(&p->out, &status, out, key->m, key->n, ldd);
-    p->target = key->is_finish            ? operands->sums
-                : route == TERN_BLAS_GELU ? operands->aux
-                                          : operands->d;
+    p->target = key->is_finish           ? operands->sums
+                : writes_aux(key, route) ? operands->aux
+                                         : operands->d;
     p->beta = key->accumulate ? 1 : 0;
     return lt_status(status, "a descriptor");
 }
@@ -153,9 +167,9 @@ static tern_status set_preference(struct tern_cuda_device *device,
 {
     uint64_t bytes = tern_blas_library_bytes(device->capability);
     uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    uint32_t out = key->is_finish            ? TERN_BLAS_ALIGN
-                   : route == TERN_BLAS_GELU ? key->align_aux
-                                             : key->align_d;
+    uint32_t out = key->is_finish           ? TERN_BLAS_ALIGN
+                   : writes_aux(key, route) ? key->align_aux
+                                            : key->align_d;
     uint32_t first = key->align_b;
     uint32_t second = key->align_a;
     const struct {
@@ -247,30 +261,28 @@ static tern_status finish(struct tern_cuda_device *device,
                           const struct tern_blas_operands *operands)
 {
     const struct tern_blas_key *key = &plan->key;
-    bool is_gelu = key->epilogue == TERN_EPILOGUE_BIAS_GELU;
+    bool is_finish = plan->route == TERN_BLAS_FINISH;
+    bool has_gelu = key->epilogue == TERN_EPILOGUE_BIAS_GELU;
+    bool has_slope = key->epilogue == TERN_EPILOGUE_DGELU;
     struct tern_blas_finish_args args = {
-        .in = operands->d,
+        .in = key->is_finish                                       ? operands->sums
+              : writes_aux(key, (enum tern_blas_route)plan->route) ? operands->aux
+                                                                   : operands->d,
+        .bias = is_finish && tern_epilogue_has_bias((enum tern_epilogue)key->epilogue)
+                    ? operands->bias
+                    : NULL,
+        .aux = is_finish && has_gelu ? operands->aux : NULL,
+        .slope_at = has_slope ? operands->aux : NULL,
         .d = operands->d,
         .rows = key->m,
         .columns = key->n,
-        .ld_in = key->ldd,
+        .ld_in = key->is_finish ? tern_blas_scratch_stride(key->n) : key->ldd,
         .ldd = key->ldd,
-        .in_dtype = (enum tern_dtype)key->d_dtype,
+        .in_dtype = key->is_finish ? TERN_F32 : (enum tern_dtype)key->d_dtype,
         .bias_dtype = (enum tern_dtype)key->bias_dtype,
         .d_dtype = (enum tern_dtype)key->d_dtype,
-        .is_gelu = is_gelu,
+        .is_gelu = has_gelu,
     };
-    if (plan->route == TERN_BLAS_GELU) {
-        args.in = operands->aux;
-        return tern_blas_finish(device, &args);
-    }
-    args.bias = key->epilogue != TERN_EPILOGUE_NONE ? operands->bias : NULL;
-    args.aux = is_gelu ? operands->aux : NULL;
-    if (key->is_finish) {
-        args.in = operands->sums;
-        args.in_dtype = TERN_F32;
-        args.ld_in = tern_blas_scratch_stride(key->n);
-    }
     return tern_blas_finish(device, &args);
 }
 

@@ -64,12 +64,13 @@ void tern_blas_library_close(void *handle);
 
 /* ---- blas_side.cu ---- */
 
-/* x = in + bias (bias null: x = in); aux = x in d's dtype, if not null; d = x, or gelu(x) with x as rounded to d's
- * dtype. (rows, columns), row strides in elements; in may be d. With neither bias nor gelu: a conversion. */
+/* x = in + bias (bias null: x = in); aux = x in d's dtype, if not null; d = x, or gelu(x), or x gelu'(slope_at), with x
+ * as rounded to d's dtype. (rows, columns), row strides in elements; in may be d. With none of these: a conversion. */
 struct tern_blas_finish_args {
     const void *in;
-    const void *bias; /* (columns) or null */
-    void *aux;        /* row stride ldd, or null */
+    const void *bias;     /* (columns) or null */
+    void *aux;            /* row stride ldd, or null */
+    const void *slope_at; /* d's dtype, row stride ldd, or null */
     void *d;
     int64_t rows, columns, ld_in, ldd;
     enum tern_dtype in_dtype, bias_dtype, d_dtype;

@@ -52,7 +52,8 @@ static bool open_stage(struct tern_cuda_device *device,
                        struct stage *stage)
 {
     size_t bytes = output_bytes(key);
-    size_t all = key->epilogue == TERN_EPILOGUE_BIAS_GELU ? 2 * bytes : bytes;
+    bool has_aux = key->epilogue == TERN_EPILOGUE_BIAS_GELU; /* and writes it */
+    size_t all = has_aux ? 2 * bytes : bytes;
     *stage = (struct stage){.operands = *operands};
     if (cudaMalloc(&stage->block, all) != cudaSuccess) {
         (void)cudaGetLastError();
@@ -60,7 +61,9 @@ static bool open_stage(struct tern_cuda_device *device,
         return false;
     }
     stage->operands.d = stage->block;
-    stage->operands.aux = (char *)stage->block + (all - bytes);
+    if (has_aux) {
+        stage->operands.aux = (char *)stage->block + bytes;
+    }
     return cudaMemsetAsync(stage->block, 0, all, device->stream) == cudaSuccess &&
            cudaEventCreateWithFlags(&stage->begin, cudaEventDefault) == cudaSuccess &&
            cudaEventCreateWithFlags(&stage->end, cudaEventDefault) == cudaSuccess;

@@ -111,8 +111,8 @@ static uint8_t alignment(struct tern_dptr p)
 
 struct tern_blas_key tern_blas_key_of(const struct tern_gemm_args *args, bool is_finish)
 {
-    bool has_bias = args->epilogue != TERN_EPILOGUE_NONE;
-    bool has_aux = args->epilogue == TERN_EPILOGUE_BIAS_GELU;
+    bool has_bias = tern_epilogue_has_bias(args->epilogue);
+    bool has_aux = tern_epilogue_has_aux(args->epilogue);
     return (struct tern_blas_key){
         .m = args->m,
         .n = args->n,
@@ -149,37 +149,32 @@ static bool has_library_gelu(const struct tern_blas_key *key)
     return key->ldd % 8 == 0 && key->align_aux >= 16 && key->align_d >= 16;
 }
 
-/* GELU: Hopper's kernels have it in their epilogue; before, cuBLASLt runs a second pass over d that is slower than a
- * kernel which reads aux once (seen in bf16 and fp32 on A100). The library's GELU may take ab + bias before it is
- * rounded to d_dtype, ours takes aux: both are within the rounding of aux. */
+/* GELU and its slope: Hopper's kernels have them in their epilogue; before, others saw cuBLASLt run a second pass over d
+ * that is slower than a kernel which reads aux once. (Not measured here; where plans are timed, time decides.) The
+ * library may take ab + bias, or ab, before it is rounded to d_dtype, ours takes what is stored: both are within that
+ * rounding. */
 int tern_blas_routes(const struct tern_blas_key *key,
                      int capability,
                      enum tern_blas_route out[TERN_BLAS_ROUTES])
 {
     int count = 0;
-    if (key->is_finish) {
-        out[count++] = TERN_BLAS_FINISH;
-        return count;
-    }
-    if (key->epilogue == TERN_EPILOGUE_NONE) {
+    bool has_bias = tern_epilogue_has_bias((enum tern_epilogue)key->epilogue);
+    bool has_gelu = tern_epilogue_has_aux((enum tern_epilogue)key->epilogue);
+    bool is_late = has_gelu && capability < HOPPER;
+    bool is_library = !key->is_finish && (!has_bias || has_library_bias(key));
+    bool is_direct = is_library && (!has_gelu || has_library_gelu(key));
+    if (is_direct && !is_late) {
         out[count++] = TERN_BLAS_DIRECT;
-        return count;
     }
-    if (has_library_bias(key)) {
-        bool has_gelu = key->epilogue == TERN_EPILOGUE_BIAS_GELU;
-        bool is_direct = !has_gelu || has_library_gelu(key);
-        bool is_late = has_gelu && capability < HOPPER;
-        if (is_direct && !is_late) {
-            out[count++] = TERN_BLAS_DIRECT;
-        }
-        if (has_gelu) {
-            out[count++] = TERN_BLAS_GELU;
-        }
-        if (is_direct && is_late) {
-            out[count++] = TERN_BLAS_DIRECT;
-        }
+    if (is_library && has_gelu) {
+        out[count++] = TERN_BLAS_GELU;
     }
-    out[count++] = TERN_BLAS_FINISH;
+    if (is_direct && is_late) {
+        out[count++] = TERN_BLAS_DIRECT;
+    }
+    if (key->is_finish || has_bias) {
+        out[count++] = TERN_BLAS_FINISH;
+    }
     return count;
 }
 

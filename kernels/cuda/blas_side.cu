@@ -1,6 +1,6 @@
 /* blas_side.cu - what cuBLASLt leaves to us around a product: conversions of factors, and epilogues that it lacks.
  *
- *   x = in + bias;  aux = x;  d = x or gelu(x), x as stored in aux
+ *   x = in + bias;  aux = x;  d = x, gelu(x) or x gelu'(slope_at), x as rounded to d's dtype
  *
  * A thread owns 8 neighbouring columns of a row, a warp 256, a block 8 rows of them; blocks go on by whole grids of
  * rows. Arithmetic in fp32. Memory-bound: it must move one read of in and one write of d (and of aux), as 128-bit
@@ -97,8 +97,22 @@ TERN_DEVICE float gelu(float x)
     return x / (1.0f + expf(-2.0f * u));
 }
 
+/* Its derivative: with u as above and s = 1 / (1 + exp(-2u)), s + x s (1 - s) 2u'. s and 1 - s come from exp(-|2u|), so
+ * that neither is a difference. */
+TERN_DEVICE float gelu_slope(float x)
+{
+    float root = 0.7978845608028654f, square = x * x;
+    float u = root * (x + 0.044715f * x * square);
+    float z = expf(-2.0f * fabsf(u));
+    float high = 1.0f / (1.0f + z), low = z * high;
+    float bend = high * low; /* 0 far out, where the rest may overflow */
+    float slope = u >= 0.0f ? high : low;
+    return bend > 0.0f ? slope + x * bend * 2.0f * root * (1.0f + 0.134145f * square) : slope;
+}
+
 template <typename Out> struct sides {
     Out *aux, *d; /* of the thread's first column */
+    const Out *slope_at;
     bool is_gelu;
 };
 
@@ -107,6 +121,10 @@ template <typename Out> TERN_DEVICE void finish_one(const sides<Out> &to, int i,
     if (to.aux != nullptr) {
         x = store_one(to.aux + i, x);
     }
+    if (to.slope_at != nullptr) {
+        Out rounded;
+        x = store_one(&rounded, x) * gelu_slope(load_one(to.slope_at + i));
+    }
     store_one(to.d + i, to.is_gelu ? gelu(x) : x);
 }
 
@@ -114,6 +132,15 @@ template <typename Out> TERN_DEVICE void finish_eight(const sides<Out> &to, floa
 {
     if (to.aux != nullptr) {
         store_eight(to.aux, x);
+    }
+    if (to.slope_at != nullptr) {
+        float at[WIDTH];
+        load_eight(to.slope_at, at);
+        TERN_UNROLL
+        for (int i = 0; i < WIDTH; i++) {
+            Out rounded;
+            x[i] = store_one(&rounded, x[i]) * gelu_slope(at[i]);
+        }
     }
     if (to.is_gelu) {
         TERN_UNROLL
@@ -129,6 +156,7 @@ template <typename In, typename Bias, typename Out>
 __global__ void finish_kernel(const In *in,
                               const Bias *bias,
                               Out *aux,
+                              const Out *slope_at,
                               Out *d,
                               int64_t rows,
                               int64_t columns,
@@ -147,7 +175,8 @@ __global__ void finish_kernel(const In *in,
     for (int64_t row = first; row < rows; row += step) {
         const In *from = in + row * ld_in + column;
         int64_t offset = row * ldd + column;
-        sides<Out> to = {aux != nullptr ? aux + offset : nullptr, d + offset, is_gelu};
+        sides<Out> to = {aux != nullptr ? aux + offset : nullptr, d + offset,
+                         slope_at != nullptr ? slope_at + offset : nullptr, is_gelu};
         if (is_whole) {
             float x[WIDTH], b[WIDTH];
             load_eight(from, x);
@@ -177,13 +206,15 @@ template <typename In, typename Bias, typename Out>
 static void launch(struct tern_cuda_device *device, const struct tern_blas_finish_args *args)
 {
     bool is_vector = args->ld_in % WIDTH == 0 && args->ldd % WIDTH == 0 && is_aligned(args->in) &&
-                     is_aligned(args->bias) && is_aligned(args->aux) && is_aligned(args->d);
+                     is_aligned(args->bias) && is_aligned(args->aux) &&
+                     is_aligned(args->slope_at) && is_aligned(args->d);
     int64_t across = (args->columns + LANES * WIDTH - 1) / (LANES * WIDTH);
     int64_t down = (args->rows + ROWS - 1) / ROWS;
     dim3 grid((unsigned)across, (unsigned)(down < GRID_ROWS_MAX ? down : GRID_ROWS_MAX));
     tern_launch(finish_kernel<In, Bias, Out>, grid, dim3(LANES, ROWS), 0, device->stream,
-                (const In *)args->in, (const Bias *)args->bias, (Out *)args->aux, (Out *)args->d,
-                args->rows, args->columns, args->ld_in, args->ldd, args->is_gelu, is_vector);
+                (const In *)args->in, (const Bias *)args->bias, (Out *)args->aux,
+                (const Out *)args->slope_at, (Out *)args->d, args->rows, args->columns, args->ld_in,
+                args->ldd, args->is_gelu, is_vector);
 }
 
 template <typename In, typename Bias>

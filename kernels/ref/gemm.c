@@ -29,12 +29,16 @@ static void finish(const struct tern_gemm_args *args, int64_t i, int64_t j, doub
     if (args->accumulate) {
         sum += tern_ref_get(args->d, args->d_dtype, at);
     }
-    if (args->epilogue != TERN_EPILOGUE_NONE) {
+    if (tern_epilogue_has_bias(args->epilogue)) {
         sum += tern_ref_get(args->bias, args->bias_dtype, j);
     }
     if (args->epilogue == TERN_EPILOGUE_BIAS_GELU) {
         tern_ref_put(args->aux, args->d_dtype, at, sum);
         sum = tern_ref_act(TERN_ACT_GELU_TANH, tern_ref_get(args->aux, args->d_dtype, at));
+    }
+    if (args->epilogue == TERN_EPILOGUE_DGELU) {
+        double x = tern_ref_get(args->aux, args->d_dtype, at);
+        sum = tern_ref_round(args->d_dtype, sum) * tern_ref_act_slope(TERN_ACT_GELU_TANH, x);
     }
     tern_ref_put(args->d, args->d_dtype, at, sum);
 }

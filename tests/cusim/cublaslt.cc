@@ -117,24 +117,32 @@ bool are_types_supported(const problem &p)
     return is_bf16 ? is_plain : (is_plain || is_fast) && p.d.type == CUDA_R_32F;
 }
 
+bool has_bias(const problem &p)
+{
+    return p.op.epilogue == CUBLASLT_EPILOGUE_BIAS ||
+           p.op.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+bool has_aux(const problem &p)
+{
+    return p.op.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+           p.op.epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+
 /* Bias and aux by the documentation of cublasLtMatmulDescAttributes_t. */
 cublasStatus_t check_epilogue(const problem &p)
 {
-    switch (p.op.epilogue) {
-    case CUBLASLT_EPILOGUE_DEFAULT:
-        return CUBLAS_STATUS_SUCCESS;
-    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
-        if (p.op.aux == nullptr || p.op.aux_ld < (int64_t)p.m) {
-            return CUBLAS_STATUS_INVALID_VALUE;
-        }
-        if (p.op.aux_ld % AUX_LD_STEP != 0) {
-            return CUBLAS_STATUS_NOT_SUPPORTED;
-        }
-        break;
-    case CUBLASLT_EPILOGUE_BIAS:
-        break;
-    default:
+    if (p.op.epilogue != CUBLASLT_EPILOGUE_DEFAULT && !has_bias(p) && !has_aux(p)) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    if (has_aux(p) && (p.op.aux == nullptr || p.op.aux_ld < (int64_t)p.m)) {
+        return CUBLAS_STATUS_INVALID_VALUE;
+    }
+    if (has_aux(p) && p.op.aux_ld % AUX_LD_STEP != 0) {
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    if (!has_bias(p)) {
+        return CUBLAS_STATUS_SUCCESS;
     }
     if (p.op.bias == nullptr) {
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -377,25 +385,35 @@ float gelu(float x)
     return 0.5f * x * (1.0f + tanhf(u));
 }
 
+float gelu_slope(float x)
+{
+    float u = 0.7978845608028654f * (x + 0.044715f * x * x * x), t = tanhf(u);
+    float slope = 0.5f * (1.0f + t);
+    return fabsf(t) < 1 ? slope + 0.5f * x * (1.0f - t * t) * 0.7978845608028654f *
+                                      (1.0f + 0.134145f * x * x)
+                        : slope;
+}
+
 /* Column j of D from its sums. */
 void finish_column(const call &it, uint64_t j, const std::vector<float> &sums)
 {
     const problem &p = it.p;
-    bool has_bias = p.op.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
-    bool has_gelu = p.op.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    const void *c = cusim_raw(it.c), *bias = has_bias ? cusim_raw(p.op.bias) : nullptr;
-    void *d = cusim_raw(it.d), *aux = has_gelu ? cusim_raw(p.op.aux) : nullptr;
+    const void *c = cusim_raw(it.c), *bias = has_bias(p) ? cusim_raw(p.op.bias) : nullptr;
+    void *d = cusim_raw(it.d), *aux = has_aux(p) ? cusim_raw(p.op.aux) : nullptr;
     for (uint64_t i = 0; i < p.m; i++) {
         float x = it.alpha * sums[i];
         if (it.beta != 0) {
             x += it.beta * load(c, p.c.type, j * (uint64_t)p.c.ld + i);
         }
-        if (has_bias) {
+        uint64_t aux_at = j * (uint64_t)p.op.aux_ld + i;
+        if (bias != nullptr) {
             x += load(bias, p.d.type, i);
         }
-        if (has_gelu) {
-            store(aux, p.d.type, j * (uint64_t)p.op.aux_ld + i, x);
+        if (p.op.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+            store(aux, p.d.type, aux_at, x);
             x = gelu(x);
+        } else if (aux != nullptr) {
+            x *= gelu_slope(load(aux, p.d.type, aux_at));
         }
         store(d, p.d.type, j * (uint64_t)p.d.ld + i, x);
     }
@@ -456,10 +474,10 @@ void check_addresses(const call &it)
     require_alignment("B", it.b, it.algo.align, algo);
     require_alignment("C", it.c, it.algo.align, algo);
     require_alignment("D", it.d, it.algo.align, algo);
-    if (it.p.op.epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
+    if (has_bias(it.p)) {
         require_alignment("the bias", it.p.op.bias, EPILOGUE_ALIGN, epilogue);
     }
-    if (it.p.op.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+    if (has_aux(it.p)) {
         require_alignment("aux", it.p.op.aux, EPILOGUE_ALIGN, epilogue);
         if (it.p.op.aux == it.d) {
             cusim_fail("cublasLtMatmul: aux is D");
@@ -491,12 +509,14 @@ cusim_op declare(call *it)
     if (it->beta != 0) {
         op.reads[op.read_count++] = range_of(it->c, p.c, p.c.ld);
     }
-    if (p.op.epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
+    if (has_bias(p)) {
         op.reads[op.read_count++] = {p.op.bias, p.m * bytes_of(p.d.type), 1, 0};
     }
     op.writes[op.write_count++] = range_of(it->d, p.d, p.d.ld);
     if (p.op.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
         op.writes[op.write_count++] = range_of(p.op.aux, p.d, p.op.aux_ld);
+    } else if (has_aux(p)) {
+        op.reads[op.read_count++] = range_of(p.op.aux, p.d, p.op.aux_ld);
     }
     if (it->algo.workspace > 0) {
         op.writes[op.write_count++] = {it->workspace, it->algo.workspace, 1, 0};

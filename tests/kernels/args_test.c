@@ -44,6 +44,7 @@ static const char NORM[] = "norm_fwd n=3 c=8 residual=1 beta=1 stats=1";
 static const char RMS[] = "norm_fwd n=3 c=8 rms=1 stats=1";
 static const char NORM_BWD[] = "norm_bwd n=3 c=8 residual=1 beta=1 stats=1";
 static const char GEMM[] = "gemm m=4 n=6 k=8 epilogue=2";
+static const char GEMM_SLOPE[] = "gemm m=4 n=6 k=8 epilogue=3";
 static const char GEMM_ADD[] = "gemm m=4 n=6 k=8 ta=1 tb=1 acc=1";
 static const char ATTENTION[] = "attention_fwd b=2 tq=5 tkv=5 h=4 k=2 d=8 layout=1 lse=1";
 static const char ATTENTION_BWD[] = "attention_bwd b=2 tq=5 tkv=5 h=4 k=2 d=8 layout=0 lse=1";
@@ -95,6 +96,9 @@ static const struct row g_rows[] = {
     {GEMM, AT(gemm.d), SAME_AS, AT(gemm.a), "d (0x"},
     {GEMM, AT(gemm.accumulate), SET_BOOL, 1, "accumulate with epilogue 2"},
     {GEMM, AT(gemm.epilogue), SET_INT, 9, "epilogue is 9"},
+    {GEMM_SLOPE, AT(gemm.aux), SET_NULL, 0, "aux is null"},
+    {GEMM_SLOPE, AT(gemm.d), SAME_AS, AT(gemm.aux), "d (0x"},
+    {GEMM_SLOPE, AT(gemm.accumulate), SET_BOOL, 1, "accumulate with epilogue 3"},
     {GEMM, AT(gemm.compute), SET_INT, TERN_F64, "some dtypes are f64 and some are not"},
     {GEMM, AT(gemm.compute), SET_INT, TERN_U8, "compute is u8"},
     {GEMM_ADD, AT(gemm.lda), SET_I64, 3, "lda is 3, expected at least m = 4"},

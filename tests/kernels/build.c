@@ -195,11 +195,13 @@ static void build_gemm(struct tern_instance *in)
     struct tern_tensor *out = TENSOR(in, gemm, d, args->d_dtype, role, m, n);
     out->stride = args->ldd;
     out->length = k;
-    if (args->epilogue != TERN_EPILOGUE_NONE) {
+    if (tern_epilogue_has_bias(args->epilogue)) {
         TENSOR(in, gemm, bias, args->bias_dtype, TERN_ROLE_IN, 1, n);
     }
-    if (args->epilogue == TERN_EPILOGUE_BIAS_GELU) {
-        struct tern_tensor *aux = TENSOR(in, gemm, aux, args->d_dtype, TERN_ROLE_OUT, m, n);
+    if (tern_epilogue_has_aux(args->epilogue)) {
+        bool is_read = args->epilogue == TERN_EPILOGUE_DGELU;
+        struct tern_tensor *aux =
+            TENSOR(in, gemm, aux, args->d_dtype, is_read ? TERN_ROLE_IN : TERN_ROLE_OUT, m, n);
         aux->stride = args->ldd;
         aux->length = k;
     }

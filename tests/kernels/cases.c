@@ -134,6 +134,8 @@ static void add_gemm(void)
         add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(s[0], s[1], s[2], 0, 1, 0, 1, mix, 1));
         add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(s[0], s[1], s[2], 0, 1, 0, 2, mix, 0));
         add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(s[0], s[1], s[2], 0, 0, 0, 0, mix, 3));
+        int64_t tb = (int64_t)(i / 2 % 2), pad = (int64_t)(i % 4);
+        add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(s[0], s[1], s[2], 0, tb, 0, 3, mix, pad));
     }
     /* A layer of GPT-2 and its backward pass, made small: C = 32, F = 128, V = 257 for 24 tokens; whole vectors
      * everywhere but in the head. */
@@ -143,7 +145,7 @@ static void add_gemm(void)
         {24, 128, 32, 0, 0, 0, 2},
         {24, 32, 128, 0, 0, 0, 1},
         {24, 32, 96, 0, 1},
-        {24, 128, 32, 0, 1},
+        {24, 128, 32, 0, 1, 0, 3},
         {32, 96, 24, 1, 0, 1, 0, MIX_WIDE_D},
         {128, 32, 24, 1, 0, 0, 0, MIX_WIDE_D},
         {24, 257, 32, 0, 1, 0, 0, MIX_WIDE_D},
@@ -156,6 +158,7 @@ static void add_gemm(void)
     for (int data = TERN_DATA_MEAN; data < TERN_DATA_COUNT; data++) {
         add(TERN_OP_GEMM, (enum tern_case_data)data, DIMS(34, 50, 130, 0, 1, 0, 1, 0, 0));
         add(TERN_OP_GEMM, (enum tern_case_data)data, DIMS(34, 50, 130, 1, 0, 1, 0, MIX_WIDE_D, 0));
+        add(TERN_OP_GEMM, (enum tern_case_data)data, DIMS(34, 48, 130, 0, 1, 0, 3, 0, 0));
     }
     add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(70, 200, 1027, 0, 1, 0, 1, 0, 0));
     add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(130, 257, 300, 1, 0, 1, 0, MIX_WIDE_D, 0));
@@ -164,6 +167,7 @@ static void add_gemm(void)
     bench(TERN_OP_GEMM, DIMS(1024, 3072, 768, 0, 1, 0, 2, 0, 0));
     bench(TERN_OP_GEMM, DIMS(1024, 768, 3072, 0, 1, 0, 1, 0, 0));
     bench(TERN_OP_GEMM, DIMS(1024, 768, 3072, 0, 0, 0, 0, 0, 0));
+    bench(TERN_OP_GEMM, DIMS(1024, 3072, 768, 0, 1, 0, 3, 0, 0));
     bench(TERN_OP_GEMM, DIMS(3072, 768, 1024, 1, 0, 1, 0, MIX_WIDE_D, 0));
     bench(TERN_OP_GEMM, DIMS(128, 50257, 768, 0, 1, 0, 0, MIX_WIDE_D, 0));
     bench(TERN_OP_GEMM, DIMS(1, 2304, 768, 0, 1, 0, 1, 0, 0));

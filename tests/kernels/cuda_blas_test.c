@@ -308,6 +308,14 @@ static void test_routes(void **state)
     args.epilogue = TERN_EPILOGUE_NONE;
     args.bias_dtype = TERN_F32;
     check_routes(&args, false, 80, "d");
+    args = g_gelu;
+    args.epilogue = TERN_EPILOGUE_DGELU; /* has no bias */
+    args.bias_dtype = TERN_F32;
+    check_routes(&args, false, 90, "dg");
+    check_routes(&args, false, 80, "gd");
+    check_routes(&args, true, 90, "f");
+    args.ldd = 25;
+    check_routes(&args, false, 90, "g");
 }
 
 /* ---- the table ---- */

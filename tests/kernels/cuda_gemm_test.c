@@ -103,7 +103,7 @@ static void random_product(struct product *p)
                  .k = k,
                  .trans_a = below(2) != 0,
                  .trans_b = below(2) != 0,
-                 .epilogue = (enum tern_epilogue)below(3),
+                 .epilogue = (enum tern_epilogue)below(4),
                  .a_dtype = (enum tern_dtype)below(2),
                  .b_dtype = (enum tern_dtype)below(2),
                  .d_dtype = (enum tern_dtype)below(2),
@@ -200,7 +200,7 @@ static double magnitude(const struct product *p, int64_t i, int64_t j)
     const struct tern_gemm_args *args = &p->args;
     const double *a = p->blocks[A].value + p->blocks[A].shift;
     const double *b = p->blocks[B].value + p->blocks[B].shift;
-    double sum = args->epilogue != TERN_EPILOGUE_NONE
+    double sum = tern_epilogue_has_bias(args->epilogue)
                      ? fabs(p->blocks[BIAS].value[p->blocks[BIAS].shift + j])
                      : 0;
     sum += args->accumulate ? fabs(p->blocks[D].value[p->blocks[D].shift + i * args->ldd + j]) : 0;
@@ -248,12 +248,15 @@ static void compare(const struct product *p,
                          (which == D || has_gelu);
         double bound = 0;
         if (is_output) {
-            double pre = has_gelu && which == D ? fabs(aux[p->blocks[AUX].shift + at]) : 0;
             double sum = magnitude(p, at / args->ldd, at % args->ldd);
-            const struct tern_tolerance_element element = {.want = wanted[i],
-                                                           .magnitude =
-                                                               pre > 0 ? 1.13 * sum + pre : sum,
-                                                           .rounded = 1.13 * pre};
+            struct tern_tolerance_element element = {.want = wanted[i], .magnitude = sum};
+            if (has_gelu && which == D) {
+                element.rounded = 1.13 * fabs(aux[p->blocks[AUX].shift + at]);
+                element.magnitude = 1.13 * sum + element.rounded;
+            } else if (args->epilogue == TERN_EPILOGUE_DGELU) { /* normal aux: slopes below 1.13 */
+                element.rounded = 1.13 * sum;
+                element.magnitude = 8 * sum;
+            }
             bound = tern_tolerance_bound(TERN_OP_GEMM, args->d_dtype, args->k, &element);
         }
         if (!(fabs(found[i] - wanted[i]) <= bound)) {

@@ -156,24 +156,43 @@ static void norm_bwd(struct tern_instance *in, const struct view *v)
     }
 }
 
+static double slope_magnitude(enum tern_act act, double x)
+{
+    if (act == TERN_ACT_SILU) {
+        return (1 + fabs(x)) / (1 + exp(-x)) * (x < 0 ? 1 + fabs(x) : 1);
+    }
+    /* Beyond 8, 1 - tanh^2 is 0 in fp32 and in double; below, it carries the rounding of tanh. */
+    double inner = fabs(x) < 8 ? 0.5 * fabs(x) * 0.8 * (1 + 0.134145 * x * x) : 0;
+    return 1.5 + inner;
+}
+
 static void gemm(struct tern_instance *in, const struct view *v)
 {
     const struct tern_gemm_args *args = &in->args.gemm;
     const double *a = input(v, "a"), *b = input(v, "b"), *bias = input(v, "bias");
     struct tern_tensor *d = output(in, "d"), *aux = output(in, "aux");
-    const double *pre = wanted(v, "aux");
+    bool is_slope = args->epilogue == TERN_EPILOGUE_DGELU;
+    const double *pre = is_slope ? input(v, "aux") : wanted(v, "aux");
     for (int64_t i = 0; i < args->m; i++) {
         for (int64_t j = 0; j < args->n; j++) {
             int64_t to = i * args->ldd + j;
             double sum = fabs(at(bias, j)) + (args->accumulate ? fabs(d->value[to]) : 0);
+            double product = 0;
             for (int64_t p = 0; p < args->k; p++) {
                 double x = args->trans_a ? a[p * args->lda + i] : a[i * args->lda + p];
                 double y = args->trans_b ? b[j * args->ldb + p] : b[p * args->ldb + j];
-                sum +=
-                    fabs(tern_value_round(args->compute, x) * tern_value_round(args->compute, y));
+                double term =
+                    tern_value_round(args->compute, x) * tern_value_round(args->compute, y);
+                sum += fabs(term);
+                product += term;
             }
             d->magnitude[to] = sum;
-            if (aux != NULL) { /* the slope of GELU is at most 1.13 */
+            if (is_slope) { /* at most 1.13; and as many steps as act_bwd has */
+                d->magnitude[to] =
+                    1.13 * sum + 6 * fabs(product) * slope_magnitude(TERN_ACT_GELU_TANH, pre[to]);
+                d->rounded[to] = 1.13 * fabs(product);
+                d->underflow[to] = fabs(product) * (1 + fabs(pre[to]));
+            } else if (aux != NULL) { /* the slope of GELU is at most 1.13 */
                 aux->magnitude[to] = sum;
                 d->magnitude[to] = 1.13 * sum + fabs(pre[to]);
                 d->rounded[to] = 1.13 * fabs(pre[to]);
@@ -351,16 +370,6 @@ static void rope(struct tern_instance *in, const struct view *v)
 static double act_magnitude(enum tern_act act, double x)
 {
     return act == TERN_ACT_GELU_TANH ? fabs(x) : fabs(x) / (1 + exp(-x)) * (1 + fabs(x));
-}
-
-static double slope_magnitude(enum tern_act act, double x)
-{
-    if (act == TERN_ACT_SILU) {
-        return (1 + fabs(x)) / (1 + exp(-x)) * (x < 0 ? 1 + fabs(x) : 1);
-    }
-    /* Beyond 8, 1 - tanh^2 is 0 in fp32 and in double; below, it carries the rounding of tanh. */
-    double inner = fabs(x) < 8 ? 0.5 * fabs(x) * 0.8 * (1 + 0.134145 * x * x) : 0;
-    return 1.5 + inner;
 }
 
 static void act_bwd(struct tern_instance *in, const struct view *v)

@@ -272,6 +272,15 @@ static void test_gemm(void **state)
     assert_int_equal(tern_op_gemm(g_ref, &args), TERN_OK);
     near("before gelu", aux[0], 19.5);
     near("gelu of 0", d[1], 0);
+    args.epilogue = TERN_EPILOGUE_DGELU;
+    aux[0] = aux[2] = 0; /* slope 1/2 */
+    aux[1] = 30;         /* 1 */
+    aux[3] = -30;        /* 0 */
+    assert_int_equal(tern_op_gemm(g_ref, &args), TERN_OK);
+    near("product times slope at 0", d[0], want[0][0] / 2);
+    near("product times slope far up", d[1], want[0][1]);
+    near("product times slope at 0", d[2], want[0][2] / 2);
+    near("product times slope far down", d[3], 0);
 }
 
 /* Factors rounded to bf16 (7 fraction bits) before they are multiplied: 1 + 2^-9 becomes 1. */
