@@ -167,6 +167,8 @@ static void test_a_slow_rank_is_named(void **state)
     judge();
     assert_int_equal(g_findings.count, 1);
     expect_finding(0, "slow-rank", "rank 5 on host a");
+    assert_string_equal(g_findings.items[0].found,
+                        "12.00 GB/s to and from others, in 8 of 15 pairs");
 }
 
 static void test_slow_pairs_are_named(void **state)
