@@ -12,7 +12,8 @@ enum {
 int main(int argc, char **argv)
 {
     alarm(SECONDS_MAX);
-    for (const test_case *cases : {g_thread_cases, g_memory_cases, g_stream_cases, g_graph_cases}) {
+    for (const test_case *cases :
+         {g_thread_cases, g_memory_cases, g_stream_cases, g_graph_cases, g_product_cases}) {
         for (const test_case *it = cases; it->name != nullptr; it++) {
             if (argc < 2) {
                 puts(it->name);

@@ -59,6 +59,7 @@ static inline cudaEvent_t new_event()
     return event;
 }
 
-extern const test_case g_thread_cases[], g_memory_cases[], g_stream_cases[], g_graph_cases[];
+extern const test_case g_thread_cases[], g_memory_cases[], g_stream_cases[], g_graph_cases[],
+    g_product_cases[];
 
 #endif

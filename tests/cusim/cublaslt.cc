@@ -457,8 +457,11 @@ void drop(void *state)
 
 /* ---- a call ---- */
 
-void require_alignment(const char *what, const void *pointer, uint64_t align, const char *why)
+void require_address(const char *what, const void *pointer, uint64_t align, const char *why)
 {
+    if (pointer != nullptr && cusim_kind_of(pointer, 1, nullptr) == CUSIM_PAGEABLE) {
+        cusim_fail("cublasLtMatmul: %s at %p is pageable host memory", what, pointer);
+    }
     if ((uintptr_t)pointer % align != 0) {
         cusim_fail(
             "cublasLtMatmul: %s at %p is not aligned to %llu bytes, as %s: misaligned address",
@@ -470,15 +473,15 @@ void check_addresses(const call &it)
 {
     const char *algo = "the chosen algorithm needs",
                *epilogue = "epilogue kernels take for granted";
-    require_alignment("A", it.a, it.algo.align, algo);
-    require_alignment("B", it.b, it.algo.align, algo);
-    require_alignment("C", it.c, it.algo.align, algo);
-    require_alignment("D", it.d, it.algo.align, algo);
+    require_address("A", it.a, it.algo.align, algo);
+    require_address("B", it.b, it.algo.align, algo);
+    require_address("C", it.c, it.algo.align, algo);
+    require_address("D", it.d, it.algo.align, algo);
     if (has_bias(it.p)) {
-        require_alignment("the bias", it.p.op.bias, EPILOGUE_ALIGN, epilogue);
+        require_address("the bias", it.p.op.bias, EPILOGUE_ALIGN, epilogue);
     }
     if (has_aux(it.p)) {
-        require_alignment("aux", it.p.op.aux, EPILOGUE_ALIGN, epilogue);
+        require_address("aux", it.p.op.aux, EPILOGUE_ALIGN, epilogue);
         if (it.p.op.aux == it.d) {
             cusim_fail("cublasLtMatmul: aux is D");
         }
@@ -769,7 +772,7 @@ extern "C" cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
     if (workspace_bytes < algo.workspace || (algo.workspace > 0 && workspace == nullptr)) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
-    require_alignment("the workspace", workspace, WORKSPACE_ALIGN, "the documentation demands");
+    require_address("the workspace", workspace, WORKSPACE_ALIGN, "the documentation demands");
     if (cusim_stream_device(stream) != handle->device) {
         cusim_fail("cublasLtMatmul: the stream is of GPU %d, the handle of GPU %d",
                    cusim_stream_device(stream), handle->device);

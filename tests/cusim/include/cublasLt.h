@@ -1,7 +1,7 @@
 /* cublasLt.h - the simulated CUDA's stand-in for the header of the same name: what kernels/cuda/blas_lt.c uses of it, for
  * C17 and C++. Its functions are in tests/cusim/cublaslt.cc.
  *
- * Numbers are those of CUDA 13; tests/cusim/drift.sh compares them with the toolkit's own header where there is one. */
+ * Numbers are those of CUDA 13; cublaslt_numbers.c compares them with the toolkit's own header where there is one. */
 #ifndef TERN_TESTS_CUSIM_CUBLASLT_H
 #define TERN_TESTS_CUSIM_CUBLASLT_H
 
