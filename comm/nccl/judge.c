@@ -187,15 +187,23 @@ static void append_collective(const struct case_file *c, char *text, size_t byte
     append(text, bytes, "; rank %d waits for %.1f s", c->waiter, (double)p->waited_ns * 1e-9);
 }
 
-static bool find_lost(const struct case_file *c, struct tern_verdict *v)
+/* After a death or an error: is it clear what the others are waiting for? They may still be on their way to it, or in nothing
+ * at all; that is waited for a while. */
+static bool has_settled(const struct case_file *c, int64_t since_ns)
 {
     int64_t settle = tern_judge_settle_ns(c->limit_ns);
+    bool is_clear = c->waiter >= 0 && c->views[c->waiter].place.waited_ns >= settle / 2;
+    return since_ns >= settle && (is_clear || since_ns >= c->limit_ns / 2);
+}
+
+static bool find_lost(const struct case_file *c, struct tern_verdict *v)
+{
     int64_t longest = -1;
     for (int r = 0; r < c->size; r++) {
         int64_t since = is_lost(c, r) ? c->views[r].lost_ns : -1;
         longest = since > longest ? since : longest;
     }
-    if (longest < settle) {
+    if (!has_settled(c, longest)) {
         return false;
     }
     v->status = TERN_ERR_PEER_LOST;
@@ -211,8 +219,7 @@ static bool find_error(const struct case_file *c, struct tern_verdict *v)
         bool is_earlier = first < 0 || c->views[r].error_ns > c->views[first].error_ns;
         first = has_error(c, r) && is_earlier ? r : first;
     }
-    if (first < 0 || first_of(c, is_lost) >= 0 ||
-        c->views[first].error_ns < tern_judge_settle_ns(c->limit_ns)) {
+    if (first < 0 || first_of(c, is_lost) >= 0 || !has_settled(c, c->views[first].error_ns)) {
         return false;
     }
     v->status = TERN_ERR_PEER_LOST;

@@ -52,7 +52,7 @@ struct tern_verdict {
     char sentence[TERN_JUDGE_SENTENCE_BYTES];
 };
 
-/* How long a lost connection or a reported error waits for what else is to be heard: when one rank dies, its peers'
+/* How long a lost connection or a reported error waits, at least, for what else is to be heard: when one rank dies, its peers'
  * libraries complain too, and those who had not yet entered the collective do. */
 int64_t tern_judge_settle_ns(int64_t limit_ns);
 /* True, and what to tell everyone, when the group can't go on: a rank is gone, reports an error, or is silent for the limit,

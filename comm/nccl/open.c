@@ -169,10 +169,10 @@ static tern_status open_library(struct tern_nccl *n, const ncclUniqueId *id)
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
     config.commName = "tern";
 #endif
+    n->options.fault();
     pthread_mutex_lock(&n->lock);
     n->calling = (struct tern_mark){.kind = TERN_COLLECTIVE_OPEN, .peer = -1};
     pthread_mutex_unlock(&n->lock);
-    n->options.fault();
     pthread_mutex_lock(&n->library_lock);
     ncclResult_t result =
         n->library->ncclCommInitRankConfig(&n->handle, n->comm.size, *id, n->comm.rank, &config);

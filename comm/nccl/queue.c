@@ -8,6 +8,7 @@
 #include "runtime/base/check.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static tern_status run_job(struct tern_nccl *n, tern_comm_job job, void *arg, uint64_t ticket)
 {
@@ -27,12 +28,18 @@ static tern_status run_job(struct tern_nccl *n, tern_comm_job job, void *arg, ui
 /* What is told to the others when a job fails here: they can't go on without it. */
 static void report(struct tern_nccl *n, tern_status status)
 {
-    tern_nccl_die(n, status, tern_detail());
+    char sentence[TERN_JUDGE_ERROR_BYTES];
+    snprintf(sentence, sizeof sentence, "%.*s", TERN_JUDGE_ERROR_BYTES - 1, tern_detail());
+    tern_nccl_die(n, status, sentence);
     pthread_mutex_lock(&n->lock);
     if (n->error[0] == '\0') {
-        snprintf(n->error, sizeof n->error, "%s", tern_detail());
+        memcpy(n->error, sentence, sizeof n->error);
     }
     pthread_mutex_unlock(&n->lock);
+    /* then the watchdog has the last word, and ends all ranks with the same one */
+    if (n->watch != NULL && (status == TERN_ERR_PEER_LOST || status == TERN_ERR_TIMEOUT)) {
+        tern_watch_wait_end(n->watch, n->options.limit_ns);
+    }
 }
 
 static tern_status nccl_submit(struct tern_comm *comm,

@@ -100,6 +100,13 @@ static void test_lost(void **state)
     views[2].lost_ns = seconds(0.1);
     expect_none(views); /* what else broke is still to be heard */
     views[2].lost_ns = seconds(2.1);
+    for (int r = 0; r < SIZE; r++) {
+        views[r].place.waited_ns = seconds(0.1);
+    }
+    expect_none(views); /* somebody just came to it: perhaps all others are still to come */
+    for (int r = 0; r < SIZE; r++) {
+        views[r].place.waited_ns = seconds(2);
+    }
     expect(views, TERN_ERR_PEER_LOST, "rank 2 (host b) is gone",
            "operation 17, exchange 2 of rank 0 (1048576 bytes with rank 1), was entered by ranks "
            "0-1, 3, not by rank 2");

@@ -271,19 +271,35 @@ static int check_until_failure(struct bench *b)
         .plan = &plan, .ranges = ranges, .scratch = scratch, .add = add, .add_context = b};
     memcpy(reduce.nodes, nodes, sizeof nodes);
     for (int i = 0; status == TERN_OK; i++) {
-        if (b->comm->rank == 0 && i == 1) {
-            fprintf(stderr, "under way\n");
-        }
         uint64_t ticket;
         float back;
+        fprintf(stderr, "now: operation %d\n",
+                2 * i + 1); /* for the test: it may be the last word */
         status = tern_comm_submit(b->comm, tern_lane_reduce_job, &reduce, &ticket);
         status = status == TERN_OK ? tern_comm_wait(b->comm, ticket) : status;
+        fprintf(stderr, "now: operation %d\n", 2 * i + 2);
         status = status == TERN_OK ? tern_comm_all_gatherv(b->comm, nodes[0], bytes) : status;
         status = status == TERN_OK ? b->table->download(b->compute, &back, nodes[0], 4) : status;
     }
     fprintf(stderr, "rank %d: %s: %s\n", b->comm->rank, tern_status_name(status), tern_detail());
     tern_comm_abort(b->comm, tern_status_exit_code(status));
     return 1;
+}
+
+/* Ranks that are out of step: the peer expects another size. */
+static int check_mismatch(struct bench *b)
+{
+    struct tern_dptr block;
+    if (b->table->alloc(b->compute, "test", 64, &block) != TERN_OK) {
+        return failed(b, "alloc");
+    }
+    struct tern_comm_message message = {1 - b->comm->rank, b->comm->rank == 0, block,
+                                        b->comm->rank == 0 ? 64 : 32};
+    tern_status status = tern_comm_exchange(b->comm, &message, 1);
+    unsigned char back;
+    return status == TERN_OK && b->table->download(b->compute, &back, block, 1) == TERN_OK
+               ? 0
+               : failed(b, "exchange");
 }
 
 static tern_status open_all(struct bench *b)
@@ -336,6 +352,8 @@ int main(int argc, char **argv)
         failures = check_primitives(&b);
     } else if (strcmp(check, "adopt") == 0) {
         failures = check_adopt(&b);
+    } else if (strcmp(check, "mismatch") == 0) {
+        failures = check_mismatch(&b);
     } else if (strcmp(check, "failure") == 0) {
         failures = check_until_failure(&b);
     }
