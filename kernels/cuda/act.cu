@@ -61,9 +61,7 @@ TERN_DEVICE void span_store(const act_bwd_op<T, is_gelu> &op,
 template <typename T, bool is_gelu>
 static tern_status act_fwd(struct tern_device *device, const struct tern_act_args *args)
 {
-    struct act_fwd_op<T, is_gelu> op = {
-        tern_ptr<const T>(args->x), tern_ptr<T>(args->y)
-    };
+    act_fwd_op<T, is_gelu> op = {tern_ptr<const T>(args->x), tern_ptr<T>(args->y)};
     const struct tern_span_operand operands[] = {{args->x, sizeof(T)}, {args->y, sizeof(T)}};
     return tern_span_run<tern_wide<T>::COUNT, 2>(device, "act_fwd", op, args->n, operands);
 }
@@ -71,9 +69,8 @@ static tern_status act_fwd(struct tern_device *device, const struct tern_act_arg
 template <typename T, bool is_gelu>
 static tern_status act_bwd(struct tern_device *device, const struct tern_act_args *args)
 {
-    struct act_bwd_op<T, is_gelu> op = {
-        tern_ptr<const T>(args->x), tern_ptr<const T>(args->dy), tern_ptr<T>(args->dx)
-    };
+    act_bwd_op<T, is_gelu> op = {tern_ptr<const T>(args->x), tern_ptr<const T>(args->dy),
+                                 tern_ptr<T>(args->dx)};
     const struct tern_span_operand operands[] = {
         {args->x, sizeof(T)}, {args->dy, sizeof(T)}, {args->dx, sizeof(T)}};
     return tern_span_run<tern_wide<T>::COUNT, 2>(device, "act_bwd", op, args->n, operands);

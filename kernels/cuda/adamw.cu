@@ -46,12 +46,22 @@ TERN_DEVICE void span_store(const adamw_op<Copy> &op, int64_t at, const tern_ite
 template <typename Copy>
 static tern_status adamw(struct tern_device *device, const struct tern_adamw_args *args)
 {
-    struct adamw_op<Copy> op = {
-        tern_ptr<float>(args->weight), tern_ptr<float>(args->exp_avg),
-            tern_ptr<float>(args->exp_avg_sq), tern_ptr<const float>(args->grad),
-            tern_ptr<Copy>(args->copy), args->grad_scale, args->beta1,
-            1.0f - args->beta1, args->beta2, 1.0f - args->beta2, 1.0f / args->bias1,
-            1.0f / args->bias2, args->eps, args->lr, args->weight_decay,
+    adamw_op<Copy> op = {
+        tern_ptr<float>(args->weight),
+        tern_ptr<float>(args->exp_avg),
+        tern_ptr<float>(args->exp_avg_sq),
+        tern_ptr<const float>(args->grad),
+        tern_ptr<Copy>(args->copy),
+        args->grad_scale,
+        args->beta1,
+        1.0f - args->beta1,
+        args->beta2,
+        1.0f - args->beta2,
+        1.0f / args->bias1,
+        1.0f / args->bias2,
+        args->eps,
+        args->lr,
+        args->weight_decay,
     };
     const struct tern_span_operand operands[] = {{args->weight, sizeof(float)},
                                                  {args->exp_avg, sizeof(float)},

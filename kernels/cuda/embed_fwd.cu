@@ -51,11 +51,15 @@ static tern_status embed_fwd_any(struct tern_device *device, const struct tern_e
         W = tern_wide<T>::COUNT
     };
     struct tern_cuda_device *cuda = tern_cuda_device_of(device);
-    struct embed_fwd<T> a = {
-        tern_ptr<const int32_t>(args->ids), tern_ptr<const T>(args->wte),
-            tern_ptr<const T>(args->wpe), tern_ptr<T>(args->out), args->n, args->t, args->c,
-            args->v, args->first_position
-    };
+    embed_fwd<T> a = {tern_ptr<const int32_t>(args->ids),
+                      tern_ptr<const T>(args->wte),
+                      tern_ptr<const T>(args->wpe),
+                      tern_ptr<T>(args->out),
+                      args->n,
+                      args->t,
+                      args->c,
+                      args->v,
+                      args->first_position};
     bool is_wide = args->c % W == 0 && tern_is_aligned(args->wte, 16) &&
                    tern_is_aligned(args->wpe, 16) && tern_is_aligned(args->out, 16);
     if (is_wide) {

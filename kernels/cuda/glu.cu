@@ -76,11 +76,12 @@ static tern_status glu_any(struct tern_device *device,
         W = tern_wide<T>::COUNT
     };
     struct tern_cuda_device *cuda = tern_cuda_device_of(device);
-    struct glu<T> a = {
-        tern_ptr<const T>(args->gate_up), is_backward ? nullptr : tern_ptr<T>(args->out),
-            is_backward ? tern_ptr<const T>(args->dout) : nullptr,
-            is_backward ? tern_ptr<T>(args->dgate_up) : nullptr, args->n, args->f
-    };
+    glu<T> a = {tern_ptr<const T>(args->gate_up),
+                is_backward ? nullptr : tern_ptr<T>(args->out),
+                is_backward ? tern_ptr<const T>(args->dout) : nullptr,
+                is_backward ? tern_ptr<T>(args->dgate_up) : nullptr,
+                args->n,
+                args->f};
     bool is_wide = args->f % W == 0 && tern_is_aligned(args->gate_up, 16) &&
                    tern_is_aligned(is_backward ? args->dout : args->out, 16) &&
                    (!is_backward || tern_is_aligned(args->dgate_up, 16));

@@ -371,12 +371,20 @@ static tern_status norm_bwd_any(struct tern_device *device, const struct tern_no
     TERN_RETURN_IF_ERR(
         tern_cuda_need(cuda, "norm_bwd", (size_t)(runs * columns) * sizeof(float), &workspace));
     bool is_layer = args->kind == TERN_NORM_LAYER;
-    struct norm_bwd<T> a = {
-        tern_ptr<const T>(args->dy), tern_ptr<const T>(args->x), tern_ptr<const T>(args->gamma),
-            is_layer ? tern_ptr<const float>(args->mean) : nullptr,
-            tern_ptr<const float>(args->rstd), tern_ptr<const T>(args->dresidual),
-            tern_ptr<T>(args->dx), (float *)workspace, args->n, args->c, rows,
-            1.0f / (float)args->c, has_beta
+    norm_bwd<T> a = {
+        tern_ptr<const T>(args->dy),
+        tern_ptr<const T>(args->x),
+        tern_ptr<const T>(args->gamma),
+        is_layer ? tern_ptr<const float>(args->mean) : nullptr,
+        tern_ptr<const float>(args->rstd),
+        tern_ptr<const T>(args->dresidual),
+        tern_ptr<T>(args->dx),
+        (float *)workspace,
+        args->n,
+        args->c,
+        rows,
+        1.0f / (float)args->c,
+        has_beta,
     };
     bool is_aligned = args->c % tern_wide<T>::COUNT == 0 && tern_is_aligned(args->dy, 16) &&
                       tern_is_aligned(args->x, 16) && tern_is_aligned(args->gamma, 16) &&

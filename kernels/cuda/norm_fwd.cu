@@ -8,6 +8,7 @@
 
 enum {
     VECS = 4,
+    GIVEN = 2, /* accesses of gamma and beta before two of out */
     TEAM_THREADS = 256,
     BLOCK_THREADS_MAX = 512
 };
@@ -19,7 +20,7 @@ template <typename T> struct norm_fwd {
     T *out;                /* (N, C) */
     float *mean, *rstd;    /* (N) or null */
     int64_t n, c;
-    float eps;
+    float eps, by_c; /* by_c: 1 / C */
     bool is_layer;
 };
 
@@ -51,17 +52,17 @@ template <typename T> TERN_DEVICE void write_vec(T *p, int64_t vec, const tern_w
 }
 
 /* x of what is normalised, as stored; the sum is written. Reads first: sum may be x, so none would pass a write. */
-template <typename T>
+template <typename T, int count>
 TERN_DEVICE void hold_row(const struct norm_fwd<T> &a,
                           const struct share &mine,
-                          tern_words<16> (&x)[VECS])
+                          tern_words<16> (&x)[count])
 {
     enum {
         W = tern_wide<T>::COUNT
     };
-    tern_words<16> residual[VECS];
+    tern_words<16> residual[count] = {};
     TERN_UNROLL
-    for (int v = 0; v < VECS; v++) {
+    for (int v = 0; v < count; v++) {
         int vec = mine.lane + v * mine.lanes;
         if (vec < mine.vecs) {
             x[v] = read_vec(a.x + mine.row * a.c, vec);
@@ -71,7 +72,7 @@ TERN_DEVICE void hold_row(const struct norm_fwd<T> &a,
         }
     }
     TERN_UNROLL
-    for (int v = 0; v < VECS && a.residual != nullptr; v++) {
+    for (int v = 0; v < count && a.residual != nullptr; v++) {
         int vec = mine.lane + v * mine.lanes;
         if (vec < mine.vecs) {
             float sum[W], added[W];
@@ -88,15 +89,15 @@ TERN_DEVICE void hold_row(const struct norm_fwd<T> &a,
 }
 
 /* This thread's part of the sum of x, or of (x - mean)^2. */
-template <typename T, bool is_square>
-TERN_DEVICE float add_up(const struct share &mine, const tern_words<16> (&x)[VECS], float mean)
+template <typename T, bool is_square, int count>
+TERN_DEVICE float add_up(const struct share &mine, const tern_words<16> (&x)[count], float mean)
 {
     enum {
         W = tern_wide<T>::COUNT
     };
     float sum = 0;
     TERN_UNROLL
-    for (int v = 0; v < VECS; v++) {
+    for (int v = 0; v < count; v++) {
         if (mine.lane + v * mine.lanes < mine.vecs) {
             float e[W];
             tern_unpack<T, W>(x[v], e);
@@ -109,70 +110,76 @@ TERN_DEVICE float add_up(const struct share &mine, const tern_words<16> (&x)[VEC
     return sum;
 }
 
-/* out of a held row; reads first, as above. */
-template <typename T>
+/* out of a held row; gamma and beta come from the first cache. */
+template <typename T, int count>
 TERN_DEVICE void give_row(const struct norm_fwd<T> &a,
                           const struct share &mine,
-                          const tern_words<16> (&x)[VECS],
+                          const tern_words<16> (&x)[count],
                           float mean,
                           float rstd)
 {
     enum {
-        W = tern_wide<T>::COUNT
+        W = tern_wide<T>::COUNT,
+        AT_ONCE = count < GIVEN ? count : GIVEN
     };
-    tern_words<16> gamma[VECS], beta[VECS];
     TERN_UNROLL
-    for (int v = 0; v < VECS; v++) {
-        int vec = mine.lane + v * mine.lanes;
-        if (vec < mine.vecs) {
-            gamma[v] = read_vec(a.gamma, vec);
-            if (a.beta != nullptr) {
-                beta[v] = read_vec(a.beta, vec);
+    for (int first = 0; first < count; first += AT_ONCE) {
+        tern_words<16> gamma[AT_ONCE], beta[AT_ONCE] = {};
+        TERN_UNROLL
+        for (int v = 0; v < AT_ONCE; v++) {
+            int vec = mine.lane + (first + v) * mine.lanes;
+            if (vec < mine.vecs) {
+                gamma[v] = read_vec(a.gamma, vec);
+                if (a.beta != nullptr) {
+                    beta[v] = read_vec(a.beta, vec);
+                }
             }
         }
-    }
-    TERN_UNROLL
-    for (int v = 0; v < VECS; v++) {
-        int vec = mine.lane + v * mine.lanes;
-        if (vec < mine.vecs) {
-            float e[W], g[W], b[W] = {};
-            tern_unpack<T, W>(x[v], e);
-            tern_unpack<T, W>(gamma[v], g);
-            if (a.beta != nullptr) {
+        TERN_UNROLL
+        for (int v = 0; v < AT_ONCE; v++) {
+            int vec = mine.lane + (first + v) * mine.lanes;
+            if (vec < mine.vecs) {
+                float e[W], g[W], b[W];
+                tern_unpack<T, W>(x[first + v], e);
+                tern_unpack<T, W>(gamma[v], g);
                 tern_unpack<T, W>(beta[v], b);
+                TERN_UNROLL
+                for (int i = 0; i < W; i++) {
+                    e[i] = (e[i] - mean) * rstd * g[i] + b[i];
+                }
+                tern_words<16> words;
+                tern_pack<T, W>(e, words);
+                write_vec(a.out + mine.row * a.c, vec, words);
             }
-            TERN_UNROLL
-            for (int i = 0; i < W; i++) {
-                e[i] = (e[i] - mean) * rstd * g[i] + b[i];
-            }
-            tern_words<16> words;
-            tern_pack<T, W>(e, words);
-            write_vec(a.out + mine.row * a.c, vec, words);
         }
     }
 }
 
-/* `lanes` threads hold a row: a power of two up to 32, or (is_block) the block. */
-template <typename T, bool is_block>
-__global__ void __launch_bounds__(is_block ? BLOCK_THREADS_MAX : TEAM_THREADS)
+/* `lanes` threads hold a row of up to count accesses each: a power of two up to 32, or (is_block) the block. */
+template <typename T, bool is_block, int count>
+__global__ void __launch_bounds__(is_block ? BLOCK_THREADS_MAX : TEAM_THREADS, is_block ? 1 : 3)
     norm_fwd_held(struct norm_fwd<T> a, int lanes)
 {
+    if constexpr (!is_block && count > 1) {
+        lanes =
+            TERN_WARP; /* known here, so that a row's addresses differ by constants: fewer registers */
+    }
     TERN_SHARED(float, scratch, [TERN_WARP]);
     int rows = (int)blockDim.x / lanes, vecs = (int)(a.c / tern_wide<T>::COUNT);
     int64_t stride = (int64_t)gridDim.x * rows;
     for (int64_t first = (int64_t)blockIdx.x * rows; first < a.n; first += stride) {
         struct share mine = {first + (int)threadIdx.x / lanes, (int)threadIdx.x % lanes, lanes, 0};
         mine.vecs = mine.row < a.n ? vecs : 0;
-        tern_words<16> x[VECS];
+        tern_words<16> x[count];
         hold_row(a, mine, x);
         float mean = 0;
         if (a.is_layer) {
             mean = add_up<T, false>(mine, x, 0);
-            mean = tern_team_sum<is_block>(mean, lanes, &scratch[0]) / (float)a.c;
+            mean = tern_team_sum<is_block>(mean, lanes, &scratch[0]) * a.by_c;
         }
         float square = add_up<T, true>(mine, x, mean);
         square = tern_team_sum<is_block>(square, lanes, &scratch[0]);
-        float rstd = 1.0f / sqrtf(square / (float)a.c + a.eps);
+        float rstd = rsqrtf(square * a.by_c + a.eps);
         give_row(a, mine, x, mean, rstd);
         if (mine.vecs > 0 && mine.lane == 0) {
             keep_stats(a, mine.row, mean, rstd);
@@ -233,7 +240,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS_MAX) norm_fwd_streamed(struct no
             }
         }
         if (a.is_layer) {
-            mean = tern_block_sum(total, scratch) / (float)a.c;
+            mean = tern_block_sum(total, scratch) * a.by_c;
         }
         for (int64_t col = begin; col < a.c; col += step) {
             tern_load(source + row * a.c + col, x);
@@ -242,7 +249,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS_MAX) norm_fwd_streamed(struct no
             }
         }
         square = tern_block_sum(square, scratch);
-        float rstd = 1.0f / sqrtf(square / (float)a.c + a.eps);
+        float rstd = rsqrtf(square * a.by_c + a.eps);
         for (int64_t col = begin; col < a.c; col += step) {
             tern_load(source + row * a.c + col, x);
             store_normed(a, row, col, x, mean, rstd);
@@ -260,13 +267,18 @@ static void launch(const struct tern_cuda_device *cuda, struct norm_fwd<T> a, bo
         W = tern_wide<T>::COUNT
     };
     int64_t vecs = is_aligned ? a.c / W : a.c;
-    if (is_aligned && vecs <= VECS * TERN_WARP) {
+    if (is_aligned && vecs <= TERN_WARP) {
         int lanes = tern_team_lanes(vecs);
-        tern_launch(norm_fwd_held<T, false>, tern_grid(tern_div_up(a.n * lanes, TEAM_THREADS)),
+        tern_launch(norm_fwd_held<T, false, 1>, tern_grid(tern_div_up(a.n * lanes, TEAM_THREADS)),
                     TEAM_THREADS, 0, cuda->stream, a, lanes);
+    } else if (is_aligned && vecs <= VECS * TERN_WARP) {
+        tern_launch(norm_fwd_held<T, false, VECS>,
+                    tern_grid(tern_div_up(a.n, TEAM_THREADS / TERN_WARP)), TEAM_THREADS, 0,
+                    cuda->stream, a, (int)TERN_WARP);
     } else if (is_aligned && vecs <= VECS * BLOCK_THREADS_MAX) {
         int threads = tern_whole_warps(tern_div_up(vecs, VECS), BLOCK_THREADS_MAX);
-        tern_launch(norm_fwd_held<T, true>, tern_grid(a.n), threads, 0, cuda->stream, a, threads);
+        tern_launch(norm_fwd_held<T, true, VECS>, tern_grid(a.n), threads, 0, cuda->stream, a,
+                    threads);
     } else if (is_aligned) {
         tern_launch(norm_fwd_streamed<T, W>, tern_grid(a.n), BLOCK_THREADS_MAX, 0, cuda->stream, a);
     } else {
@@ -278,11 +290,20 @@ static void launch(const struct tern_cuda_device *cuda, struct norm_fwd<T> a, bo
 template <typename T>
 static tern_status norm_fwd_any(struct tern_device *device, const struct tern_norm_fwd_args *args)
 {
-    struct norm_fwd<T> a = {
-        tern_ptr<const T>(args->x), tern_ptr<const T>(args->residual), tern_ptr<T>(args->sum),
-            tern_ptr<const T>(args->gamma), tern_ptr<const T>(args->beta), tern_ptr<T>(args->out),
-            tern_ptr<float>(args->mean), tern_ptr<float>(args->rstd), args->n, args->c, args->eps,
-            args->kind == TERN_NORM_LAYER
+    norm_fwd<T> a = {
+        tern_ptr<const T>(args->x),
+        tern_ptr<const T>(args->residual),
+        tern_ptr<T>(args->sum),
+        tern_ptr<const T>(args->gamma),
+        tern_ptr<const T>(args->beta),
+        tern_ptr<T>(args->out),
+        tern_ptr<float>(args->mean),
+        tern_ptr<float>(args->rstd),
+        args->n,
+        args->c,
+        args->eps,
+        1.0f / (float)args->c,
+        args->kind == TERN_NORM_LAYER,
     };
     bool has_residual = !tern_dptr_is_null(args->residual);
     bool is_aligned = args->c % tern_wide<T>::COUNT == 0 && tern_is_aligned(args->x, 16) &&

@@ -31,9 +31,7 @@ TERN_DEVICE void span_store(const add_op<T> &op, int64_t at, const tern_item<W, 
 template <typename T>
 static tern_status add(struct tern_device *device, const struct tern_add_args *args)
 {
-    struct add_op<T> op = {
-        tern_ptr<const T>(args->a), tern_ptr<const T>(args->b), tern_ptr<T>(args->y)
-    };
+    add_op<T> op = {tern_ptr<const T>(args->a), tern_ptr<const T>(args->b), tern_ptr<T>(args->y)};
     const struct tern_span_operand operands[] = {
         {args->a, sizeof(T)}, {args->b, sizeof(T)}, {args->y, sizeof(T)}};
     return tern_span_run<tern_wide<T>::COUNT, 2>(device, "add", op, args->n, operands);
@@ -68,9 +66,7 @@ TERN_DEVICE void span_store(const cast_op<From, To> &op, int64_t at, const tern_
 template <typename From, typename To>
 static tern_status cast(struct tern_device *device, const struct tern_cast_args *args)
 {
-    struct cast_op<From, To> op = {
-        tern_ptr<const From>(args->src), tern_ptr<To>(args->dst)
-    };
+    cast_op<From, To> op = {tern_ptr<const From>(args->src), tern_ptr<To>(args->dst)};
     const struct tern_span_operand operands[] = {{args->src, sizeof(From)},
                                                  {args->dst, sizeof(To)}};
     return tern_span_run<4, 4>(device, "cast", op, args->n, operands);

@@ -101,9 +101,8 @@ static tern_status bias_bwd_any(struct tern_device *device, const struct tern_bi
     void *workspace;
     TERN_RETURN_IF_ERR(
         tern_cuda_need(cuda, "bias_bwd", (size_t)(runs * args->n) * sizeof(float), &workspace));
-    struct bias_bwd<T> a = {
-        tern_ptr<const T>(args->dy), (float *)workspace, args->rows, args->n, args->ldy, run_rows
-    };
+    bias_bwd<T> a = {
+        tern_ptr<const T>(args->dy), (float *)workspace, args->rows, args->n, args->ldy, run_rows};
     bool is_wide = args->n % W == 0 && args->ldy % W == 0 && tern_is_aligned(args->dy, 16);
     int64_t columns = (int64_t)TERN_WARP * (is_wide ? W : 1);
     dim3 grid((unsigned)tern_div_up(args->n, columns), (unsigned)runs);

@@ -52,11 +52,16 @@ static tern_status rope_any(struct tern_device *device, const struct tern_rope_a
         W = tern_wide<T>::COUNT
     };
     struct tern_cuda_device *cuda = tern_cuda_device_of(device);
-    struct rope<T> a = {
-        tern_ptr<T>(args->x), tern_ptr<const float>(args->cos), tern_ptr<const float>(args->sin),
-            args->n, args->t, args->x_row, args->first_position, (int)args->heads,
-            (int)(args->d / 2), args->backward ? -1.0f : 1.0f
-    };
+    rope<T> a = {tern_ptr<T>(args->x),
+                 tern_ptr<const float>(args->cos),
+                 tern_ptr<const float>(args->sin),
+                 args->n,
+                 args->t,
+                 args->x_row,
+                 args->first_position,
+                 (int)args->heads,
+                 (int)(args->d / 2),
+                 args->backward ? -1.0f : 1.0f};
     bool is_wide = a.half % W == 0 && args->x_row % W == 0 && tern_is_aligned(args->x, 16) &&
                    tern_is_aligned(args->cos, 16) && tern_is_aligned(args->sin, 16);
     int64_t pairs = args->n * args->heads * a.half;
