@@ -2,7 +2,7 @@
  * this machine does.
  *
  * usage: bench_ops [--backend NAME] [--threads N] [--op NAME] [--dtype f32|bf16] [--case NAME]
- * [--seconds S] [--json]
+ * [--seconds S] [--tune] [--json]
  *
  * The peaks are measured here, in the same process: multiply-adds by the best of the backend's own
  * large products, bandwidth by adding two arrays that no cache holds; of a GPU, multiply-adds are the data sheet's. A
@@ -33,7 +33,7 @@ struct options {
     int name_count;
     int threads;
     double seconds;
-    bool json;
+    bool tune, json;
 };
 
 struct peaks {
@@ -51,7 +51,7 @@ static int usage(void)
 {
     fprintf(stderr,
             "usage: bench_ops [--backend NAME] [--threads N] [--op NAME] [--dtype f32|bf16]\n"
-            "                 [--case NAME] [--seconds S] [--json]\n"
+            "                 [--case NAME] [--seconds S] [--tune] [--json]\n"
             "  --backend NAME  ref, cpu, cuda (default: auto)\n"
             "  --threads N     compute threads (default: one a core)\n"
             "  --op NAME       only this op, such as gemm\n"
@@ -59,6 +59,7 @@ static int usage(void)
             "  --case NAME     this case, such as 'gemm m=64 n=64 k=64', not the table's; may be "
             "repeated\n"
             "  --seconds S     time for each case (default: 0.3)\n"
+            "  --tune          choose algorithms by time, as with deterministic: false\n"
             "  --json          one JSON object a line; with --case no peaks are measured\n");
     return 2;
 }
@@ -70,6 +71,10 @@ static bool parse(int argc, char **argv, struct options *out)
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--json") == 0) {
             out->json = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--tune") == 0) {
+            out->tune = true;
             continue;
         }
         if (value == NULL) {
@@ -129,11 +134,13 @@ static void bench_fini(struct bench *bench)
 static tern_status bench_init(struct bench *bench,
                               struct tern_device *device,
                               const struct tern_case *c,
-                              enum tern_dtype dtype)
+                              enum tern_dtype dtype,
+                              bool may_tune)
 {
     size_t bytes;
     *bench = (struct bench){.device = device};
     tern_instance_build(&bench->in, c, dtype);
+    bench->in.limits.may_tune = may_tune;
     TERN_RETURN_IF_ERR(tern_device_prepare(device, &bench->in.limits, &bytes));
     TERN_RETURN_IF_ERR(tern_instance_derive(&bench->in, device));
     bench->args = bench->in.args;
@@ -234,21 +241,23 @@ static struct tern_cost cost_of(const struct bench *bench)
 static tern_status measure(struct tern_device *device,
                            const struct tern_case *c,
                            enum tern_dtype dtype,
-                           double seconds,
+                           const struct options *options,
                            double *best_out,
                            struct tern_cost *cost_out)
 {
     struct bench bench;
-    tern_status status = bench_init(&bench, device, c, dtype);
+    tern_status status = bench_init(&bench, device, c, dtype, options->tune);
     if (status == TERN_OK) {
-        status = bench_time(&bench, seconds, best_out);
+        status = bench_time(&bench, options->seconds, best_out);
         *cost_out = cost_of(&bench);
     }
     bench_fini(&bench);
     return status;
 }
 
-static tern_status find_peaks(struct tern_device *device, double seconds, struct peaks *out)
+static tern_status find_peaks(struct tern_device *device,
+                              const struct options *options,
+                              struct peaks *out)
 {
     static const char *const products[] = {"gemm m=960 n=960 k=960", "gemm m=512 n=1920 k=768 tb=1",
                                            "gemm m=1920 n=768 k=768"};
@@ -263,11 +272,11 @@ static tern_status find_peaks(struct tern_device *device, double seconds, struct
     for (int i = 0; i < 6 && !is_known; i++) {
         tern_case_parse(products[i / 2], &c);
         enum tern_dtype dtype = i % 2 == 0 ? TERN_F32 : TERN_BF16;
-        TERN_RETURN_IF_ERR(measure(device, &c, dtype, seconds, &best, &cost));
+        TERN_RETURN_IF_ERR(measure(device, &c, dtype, options, &best, &cost));
         out->flops = cost.flops / best > out->flops ? cost.flops / best : out->flops;
     }
     tern_case_parse("add n=33554432", &c);
-    TERN_RETURN_IF_ERR(measure(device, &c, TERN_F32, seconds, &best, &cost));
+    TERN_RETURN_IF_ERR(measure(device, &c, TERN_F32, options, &best, &cost));
     out->bytes = cost.bytes / best;
     return TERN_OK;
 }
@@ -331,7 +340,7 @@ static tern_status run_cases(const struct options *options,
         double best;
         struct tern_cost cost;
         if (is_chosen(options, c, dtypes[i % 2])) {
-            TERN_RETURN_IF_ERR(measure(device, c, dtypes[i % 2], options->seconds, &best, &cost));
+            TERN_RETURN_IF_ERR(measure(device, c, dtypes[i % 2], options, &best, &cost));
             print_case(options, device, c, dtypes[i % 2], best, cost, peaks);
         }
     }
@@ -350,7 +359,7 @@ int main(int argc, char **argv)
     TERN_GOTO_IF_ERR(status, tern_device_open(options.backend, options.threads, &device), out);
     bool is_asked = options.json && options.name_count > 0; /* for those cases and nothing else */
     if (!is_asked) {
-        TERN_GOTO_IF_ERR(status, find_peaks(device, options.seconds, &peaks), out);
+        TERN_GOTO_IF_ERR(status, find_peaks(device, &options, &peaks), out);
     }
     if (!options.json) {
         printf("backend %s, %s, %d threads (CPU: %s)\n", device->ops->device->name,

@@ -71,7 +71,7 @@ class Bench:
     def __init__(self, build, sizes, folder, deadline):
         self.build, self.sizes, self.folder, self.deadline = build, sizes, folder, deadline
         self.part_ends = deadline
-        self.env = os.environ | {"TERN_BACKEND": "cuda"}
+        self.env = os.environ | {"TERN_BACKEND": "cuda", "TERN_CUDA_CACHE": "off"}
 
     def path(self, name):
         path = os.path.join(self.build, name)
@@ -175,24 +175,29 @@ def case_of(shape):
     return f"gemm m={m} n={n} k={k} ta={int('ta' in flags)} tb={int('tb' in flags)} acc={int(wide)} mix={int(wide)}"
 
 
-def time_cases(bench, cases):
+def time_cases(bench, cases, *options):
     named = [word for case in cases for word in ("--case", case)]
-    out = bench.must([bench.path("bin/bench_ops"), "--backend", "cuda", "--dtype", "bf16", "--json", "--seconds", "0.2", *named])
+    out = bench.must([bench.path("bin/bench_ops"), "--backend", "cuda", "--dtype", "bf16", "--json", "--seconds", "0.2",
+                      *options, *named])
     return [json.loads(line) for line in out.splitlines()]
 
 
 def part_products(bench, result):
-    """tern's matrix products, and the best that cuBLASLt has for the same."""
+    """tern's matrix products, and the best that cuBLASLt has for the same: algorithms chosen by time, as training does with
+    `deterministic: false`, and the library's first choice, as it does else."""
     shapes = bench.sizes["products"]["shapes"]
-    found = [{"product": shape, "tflops": row["gflops"] / 1e3, "seconds": row["seconds"]}
-             for shape, row in zip(shapes, time_cases(bench, [case_of(shape) for shape in shapes]))]
+    cases = [case_of(shape) for shape in shapes]
+    found = [{"product": shape, "tflops": row["gflops"] / 1e3, "seconds": row["seconds"], "first_choice_seconds": first["seconds"]}
+             for shape, row, first in zip(shapes, time_cases(bench, cases, "--tune"), time_cases(bench, cases))]
     result |= {"best_tflops": max(row["tflops"] for row in found), "products": found}
     best = bench.must([bench.path("bin/bench_gpu_gemm"), *shapes])
     for row, line in zip(found, best.splitlines()):
         peer = json.loads(line)
         row |= {"best_algorithm_seconds": peer["seconds"], "algorithms": peer["algorithms"],
-                "of_best": peer["seconds"] / row["seconds"]}
+                "of_best": peer["seconds"] / row["seconds"],
+                "first_choice_of_best": peer["seconds"] / row["first_choice_seconds"]}
     result["worst_of_best"] = min(row["of_best"] for row in found)
+    result["worst_first_choice_of_best"] = min(row["first_choice_of_best"] for row in found)
 
 
 def part_attention(bench, result):
