@@ -1,4 +1,4 @@
-/* mma.cuh - tensor cores, matrix loads and asynchronous copies: all PTX that Tern uses. Simulated by cusim_mma.cuh.
+/* mma.cuh - tensor cores, matrix loads, asynchronous copies, 2^x: all PTX that Tern uses. Simulated by cusim_mma.cuh.
  *
  * Fragment layouts are those of the PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type" and
  * "ldmatrix": for lane l, group g = l / 4, t = l % 4. */
@@ -63,6 +63,14 @@ TERN_DEVICE void tern_cp_async_commit()
 template <int left> TERN_DEVICE void tern_cp_async_wait()
 {
     asm volatile("cp.async.wait_group %0;\n" ::"n"(left) : "memory");
+}
+
+/* 2^x within 2 ulp; results below the smallest normal number are 0. */
+TERN_DEVICE float tern_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+    return y;
 }
 
 /* Two floats as two bf16, the first in the low half. */

@@ -1,4 +1,4 @@
-/* cusim_mma.cuh - tensor cores, matrix loads and asynchronous copies (kernels/cuda/mma.cuh) of the simulated CUDA. Values
+/* cusim_mma.cuh - tensor cores, matrix loads, asynchronous copies, 2^x (kernels/cuda/mma.cuh) of the simulated CUDA. Values
  * go to the engine and come back in registers, so that no access hook fires on a thread's own fragments. */
 #ifndef TERN_TESTS_CUSIM_MMA_CUH
 #define TERN_TESTS_CUSIM_MMA_CUH
@@ -59,6 +59,12 @@ static inline void tern_cp_async_commit()
 template <int left> static inline void tern_cp_async_wait()
 {
     cusim_cp_async_wait(left);
+}
+
+static inline float tern_exp2(float x)
+{
+    float y = exp2f(x);
+    return y < 0x1p-126f ? 0.0f : y; /* NaN stays */
 }
 
 static inline uint32_t tern_pack_bf16(float low, float high)
