@@ -3,7 +3,8 @@
  * Shape letters: B batch, T sequence, N = B*T rows (tokens), C model width, H query heads, K key/value heads,
  * D head width, F feed-forward width, V vocabulary. Row-major everywhere; strides are in elements.
  * Activations are f32 or bf16, parameters the same, gradients of parameters f32. Arithmetic is fp32 (or wider);
- * bf16 is storage, except that a gemm with compute == TERN_BF16 rounds both factors to bf16 before multiplying.
+ * bf16 is storage, except that a gemm with compute == TERN_BF16 rounds both factors to bf16 before multiplying, and
+ * that attention in bf16 may (rounds_weights).
  *
  * Promises of every backend: a result never depends on the thread count; sums have a fixed order for a given
  * shape; an op does not allocate. `ref` is the definition, with double accumulators.
@@ -258,6 +259,9 @@ struct tern_ops {
     /* TERN_F64 may stand for every floating dtype of a call, side data (mean, lse, cos, gradients) included. Only
      * ref has it: finite differences in double need it. */
     bool has_f64;
+    /* Attention in bf16 rounds weights and their gradients to bf16 where they are factors, as tensor cores need it:
+     * p before p v and p^T dout, ds before ds k and ds^T q. */
+    bool rounds_weights;
 };
 
 /* Every backend's device starts with this. */

@@ -53,6 +53,10 @@ double tern_tolerance_bound(enum tern_op op,
     /* Twice the half-ulp of storing: both sides round, and may fall on different sides of a tie. */
     double bound =
         stored * (fabs(element->want) + element->rounded) + computed * steps * element->magnitude;
+    /* A rounded factor changes its term by half an epsilon at most, each term on its own: together
+     * they stay within four times the root of the sum of squares, or the sum if that is less. */
+    double term = tern_dtype_epsilon(TERN_BF16) / 2;
+    bound += term * fmin(element->terms, 4 * sqrt(element->squares));
     /* Results below the smallest normal number may be flushed to zero; an exp may stop at the power
      * of two above it, where its argument is clamped. */
     return bound + (double)FLT_MIN * (1 + 2 * element->underflow);

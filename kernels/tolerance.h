@@ -11,9 +11,11 @@
  * magnitude: sum of the absolute values of the terms that make it, times the condition of the
  * functions on the way: what fp32 rounding errors scale with.
  * rounded: absolute value of what was rounded to the storage dtype on the way (aux before GELU).
- * underflow: factor of a function whose value may be the smallest normal number instead of less. */
+ * underflow: factor of a function whose value may be the smallest normal number instead of less.
+ * terms, squares: sums of the absolute values, and of the squares, of the terms one factor of which was
+ * rounded to bf16 on the way (a backend with rounds_weights); 0 if none was. */
 struct tern_tolerance_element {
-    double want, magnitude, rounded, underflow;
+    double want, magnitude, rounded, underflow, terms, squares;
 };
 
 /* The bound on |got - want| for `op` with results stored as `storage`, after sums of `length`

@@ -33,6 +33,7 @@ const struct tern_ops tern_cuda_ops = {
     .adamw = tern_cuda_adamw,
     .sumsq = tern_cuda_sumsq,
     .cast = tern_cuda_cast,
+    .rounds_weights = true,
 };
 
 /* Dense peaks of the data sheets, FLOP/s, by name: the clocks that cudaGetDeviceProperties once gave are gone. */

@@ -50,8 +50,9 @@ static void report(const struct tern_instance *in,
         runner->isa == NULL ? "" : " TERN_CPU_ISA=", runner->isa == NULL ? "" : runner->isa);
 }
 
-/* The first element out of bounds, as a sentence; "" if none. */
+/* The first element out of bounds, as a sentence; "" if none. rounds_weights: of the backend. */
 static void compare(const struct tern_instance *in,
+                    bool rounds_weights,
                     const struct tern_result *want,
                     const struct tern_result *got,
                     char problem_out[TERN_PROBLEM_BYTES])
@@ -64,8 +65,12 @@ static void compare(const struct tern_instance *in,
             if (!tern_tensor_is_used(t, j) || w == g) {
                 continue;
             }
-            struct tern_tolerance_element element = {w, t->magnitude[j], t->rounded[j],
-                                                     t->underflow[j]};
+            struct tern_tolerance_element element = {w,
+                                                     t->magnitude[j],
+                                                     t->rounded[j],
+                                                     t->underflow[j],
+                                                     rounds_weights ? t->terms[j] : 0,
+                                                     rounds_weights ? t->squares[j] : 0};
             double bound = tern_tolerance_bound(in->c.op, t->dtype, t->length, &element);
             double share = bound > 0 ? fabs(g - w) / bound : INFINITY;
             double *worst = &g_worst[in->c.op][in->storage == TERN_BF16];
@@ -121,7 +126,7 @@ static bool run_on(struct tern_instance *in,
             snprintf(problem, sizeof problem, "%s: %.200s", tern_status_name(status),
                      tern_detail());
         } else if (problem[0] == '\0' && i == 0) {
-            compare(in, want, &results[0], problem);
+            compare(in, runner->devices[0]->ops->rounds_weights, want, &results[0], problem);
         } else if (problem[0] == '\0') {
             compare_bits(in, &results[0], &results[i], problem);
         }

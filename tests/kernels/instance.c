@@ -174,6 +174,8 @@ void tern_instance_fini(struct tern_instance *in)
         tern_free(in->tensors[i].magnitude);
         tern_free(in->tensors[i].rounded);
         tern_free(in->tensors[i].underflow);
+        tern_free(in->tensors[i].terms);
+        tern_free(in->tensors[i].squares);
     }
     in->tensor_count = 0;
 }

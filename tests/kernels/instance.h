@@ -45,6 +45,7 @@ struct tern_tensor {
     double *magnitude; /* outputs: see kernels/tolerance.h */
     double *rounded;
     double *underflow;
+    double *terms, *squares;
 };
 
 struct tern_slot {
@@ -98,7 +99,7 @@ void tern_instance_fini(struct tern_instance *in);
 bool tern_instance_forward_case(const struct tern_case *c, struct tern_case *fwd_out);
 /* Fills what only a forward run on `ref` gives (mean, rstd, lse, out). */
 TERN_MUST_CHECK tern_status tern_instance_derive(struct tern_instance *in, struct tern_device *ref);
-/* Allocates and fills magnitude, rounded and underflow, once; `want` is the run on ref. */
+/* Allocates and fills magnitude and what follows it, once; `want` is the run on ref. */
 void tern_instance_magnitudes(struct tern_instance *in, const struct tern_result *want);
 
 /* Runs the op. problem_out gets a sentence when something outside the outputs was changed, an

@@ -53,6 +53,8 @@ static void default_magnitudes(struct tern_instance *in, const struct tern_resul
         t->magnitude = zeros(t);
         t->rounded = zeros(t);
         t->underflow = zeros(t);
+        t->terms = zeros(t);
+        t->squares = zeros(t);
         for (int64_t j = 0; j < tern_tensor_elements(t); j++) {
             t->magnitude[j] = fabs(want->value[i][j]);
         }
@@ -256,16 +258,26 @@ static double dot(struct part x, int64_t x_at, struct part y, int64_t y_at, int6
     return sum;
 }
 
+/* A pair's weight, or its gradient: its value, and the size that its fp32 errors scale with. */
+struct weight {
+    double value, size;
+};
+
 static void add_abs(struct part to,
                     int64_t to_at,
-                    double factor,
+                    struct weight factor,
                     struct part x,
                     int64_t x_at,
                     int64_t d)
 {
+    struct tern_tensor *t = to.tensor;
+    bool is_rounded = t->dtype == TERN_BF16; /* storage in f32 rounds no factors */
     for (int64_t i = 0; i < d; i++) {
-        to.tensor->magnitude[to.element + to_at + i] +=
-            factor * fabs(x.tensor->value[x.element + x_at + i]);
+        double y = fabs(x.tensor->value[x.element + x_at + i]);
+        int64_t at = to.element + to_at + i;
+        t->magnitude[at] += factor.size * y;
+        t->terms[at] += is_rounded ? fabs(factor.value) * y : 0;
+        t->squares[at] += is_rounded ? pow(factor.value * y, 2) : 0;
     }
 }
 
@@ -300,7 +312,8 @@ static void attention_query(struct attention_view *a, int64_t b, int64_t head, i
     int64_t first = args->window > 0 && last - args->window + 1 > 0 ? last - args->window + 1 : 0;
     double lse = a->lse_value != NULL ? a->lse_value[row] : log_sum(a, q, kv0, first, last);
     double scale = (double)args->scale, size = 0;
-    double delta = bwd ? dot_abs(a->dout, out, a->out, out, d) : 0;
+    double delta_abs = bwd ? dot_abs(a->dout, out, a->out, out, d) : 0;
+    double delta = bwd ? dot(a->dout, out, a->out, out, d) : 0;
     for (int64_t key = first; key <= last; key++) {
         int64_t kv = kv0 + key * args->kv_row;
         double score_abs = scale * dot_abs(a->q, q, a->k, kv, d);
@@ -310,12 +323,15 @@ static void attention_query(struct attention_view *a, int64_t b, int64_t head, i
     double condition = 1 + size + (bwd ? fabs(lse) : 0);
     for (int64_t key = first; key <= last; key++) {
         int64_t kv = kv0 + key * args->kv_row;
-        double p = exp(scale * dot(a->q, q, a->k, kv, d) - lse) * condition;
+        double weight = exp(scale * dot(a->q, q, a->k, kv, d) - lse);
+        struct weight p = {weight, weight * condition};
         if (!bwd) {
             add_abs(a->out, out, p, a->v, kv, d);
             continue;
         }
-        double ds = p * (dot_abs(a->dout, out, a->v, kv, d) + delta) * scale;
+        struct weight ds = {weight * (dot(a->dout, out, a->v, kv, d) - delta) * scale,
+                            p.size * (dot_abs(a->dout, out, a->v, kv, d) + delta_abs) *
+                                fabs(scale)};
         add_abs(a->dq, q, ds, a->k, kv, d);
         add_abs(a->dk, kv, ds, a->q, q, d);
         add_abs(a->dv, kv, p, a->dout, out, d);
