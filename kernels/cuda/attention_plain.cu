@@ -100,27 +100,37 @@ TERN_DEVICE void dots(const tern_attention_params &p,
     }
 }
 
-/* sum[r] (columns lane, lane + 32, ...) += x[r] of lane i, times row i of the tile */
+/* The weights of one row of a tile, for the rows of a warp. */
+template <int ROWS> struct alignas(ROWS < 4 ? 4 * ROWS : 16) weights {
+    float x[ROWS];
+};
+
+/* sum[r] (columns lane, lane + 32, ...) += x[r] of lane i, times row i of the tile; `exchange` is this warp's */
 template <int ROWS, int COLUMNS>
 TERN_DEVICE void spread(const tern_attention_params &p,
                         float (&sum)[ROWS][COLUMNS],
                         const float (&x)[ROWS],
-                        const float *tile)
+                        const float *tile,
+                        weights<ROWS> *exchange)
 {
     int lane = (int)(threadIdx.x % TERN_WARP);
+    weights<ROWS> mine;
+    TERN_UNROLL
+    for (int r = 0; r < ROWS; r++) {
+        mine.x[r] = x[r];
+    }
+    __syncwarp(); /* the last call's are read */
+    exchange[lane] = mine;
+    __syncwarp();
     for (int i = 0; i < TILE; i++) {
-        float weight[ROWS];
-        TERN_UNROLL
-        for (int r = 0; r < ROWS; r++) {
-            weight[r] = __shfl_sync(TERN_WARP_ALL, x[r], i);
-        }
+        weights<ROWS> weight = exchange[i];
         TERN_UNROLL
         for (int c = 0; c < COLUMNS; c++) {
             int column = lane + c * TERN_WARP;
             float y = column < p.d ? tile[i * (padded(p.d) + 1) + column] : 0.0f;
             TERN_UNROLL
             for (int r = 0; r < ROWS; r++) {
-                sum[r][c] = fmaf(weight[r], y, sum[r][c]);
+                sum[r][c] = fmaf(weight.x[r], y, sum[r][c]);
             }
         }
     }
@@ -202,6 +212,8 @@ __global__ __launch_bounds__(TERN_ATTENTION_THREADS) void tern_attention_plain_f
     const tern_attention_params p)
 {
     TERN_DYNAMIC_SHARED(float, shared);
+    TERN_SHARED(weights<ROWS>, exchanges, [WARPS][TILE]);
+    weights<ROWS> *exchange = exchanges[threadIdx.x / TERN_WARP];
     int width = padded(p.d), warp_row = (int)(threadIdx.x / TERN_WARP) * ROWS;
     int lane = (int)(threadIdx.x % TERN_WARP);
     float *tile = shared + WARPS * ROWS * width, *mine = shared + warp_row * width;
@@ -219,7 +231,7 @@ __global__ __launch_bounds__(TERN_ATTENTION_THREADS) void tern_attention_plain_f
         dots(p, x, mine, tile);
         softmax(p, x, most, sum, out, p.tkv - p.tq + row, i * TILE + lane);
         load_tile(p, tile, p.v, at.kv, p.kv_row, i * TILE, p.tkv);
-        spread(p, out, x, tile);
+        spread(p, out, x, tile, exchange);
     }
     float factor[ROWS];
     TERN_UNROLL
@@ -237,6 +249,8 @@ __global__ __launch_bounds__(TERN_ATTENTION_THREADS) void tern_attention_plain_d
     const tern_attention_params p)
 {
     TERN_DYNAMIC_SHARED(float, shared);
+    TERN_SHARED(weights<ROWS>, exchanges, [WARPS][TILE]);
+    weights<ROWS> *exchange = exchanges[threadIdx.x / TERN_WARP];
     int width = padded(p.d), warp_row = (int)(threadIdx.x / TERN_WARP) * ROWS;
     int lane = (int)(threadIdx.x % TERN_WARP);
     float *dout = shared + WARPS * ROWS * width, *tile = dout + WARPS * ROWS * width;
@@ -264,7 +278,7 @@ __global__ __launch_bounds__(TERN_ATTENTION_THREADS) void tern_attention_plain_d
             bool is_seen = tern_attention_sees(p, position + r, i * TILE + lane);
             x[r] = is_seen ? weight * (y[r] - stats[r].delta) : 0.0f;
         }
-        spread(p, dq, x, tile);
+        spread(p, dq, x, tile, exchange);
     }
     store_rows(p, p.dq, at.q, p.q_row, row, p.tq, dq, factor);
 }
@@ -277,6 +291,7 @@ TERN_DEVICE void add_tile(const tern_attention_params &p,
                           const float *k,
                           const float *v,
                           float *tile,
+                          weights<ROWS> *exchange,
                           int b,
                           int head,
                           int first,
@@ -295,13 +310,13 @@ TERN_DEVICE void add_tile(const tern_attention_params &p,
     }
     load_tile(p, tile, p.dout, out, p.out_row, first, p.tq);
     dots(p, y, v, tile);
-    spread(p, dv, x, tile);
+    spread(p, dv, x, tile, exchange);
     TERN_UNROLL
     for (int r = 0; r < ROWS; r++) {
         x[r] *= y[r] - stat.delta;
     }
     load_tile(p, tile, p.q, q, p.q_row, first, p.tq);
-    spread(p, dk, x, tile);
+    spread(p, dk, x, tile, exchange);
 }
 
 template <int ROWS, int COLUMNS>
@@ -309,6 +324,8 @@ __global__ __launch_bounds__(TERN_ATTENTION_THREADS) void tern_attention_plain_d
     const tern_attention_params p)
 {
     TERN_DYNAMIC_SHARED(float, shared);
+    TERN_SHARED(weights<ROWS>, exchanges, [WARPS][TILE]);
+    weights<ROWS> *exchange = exchanges[threadIdx.x / TERN_WARP];
     int width = padded(p.d), warp_row = (int)(threadIdx.x / TERN_WARP) * ROWS;
     float *v = shared + WARPS * ROWS * width, *tile = v + WARPS * ROWS * width;
     tern_attention_work work = tern_attention_work_of(p);
@@ -321,8 +338,8 @@ __global__ __launch_bounds__(TERN_ATTENTION_THREADS) void tern_attention_plain_d
     float dk[ROWS][COLUMNS] = {}, dv[ROWS][COLUMNS] = {}, factor[ROWS], one[ROWS];
     for (int head = kv_head * p.group; head < (kv_head + 1) * p.group; head++) {
         for (int row = rows.first / TILE * TILE; row <= rows.last; row += TILE) {
-            add_tile(p, dk, dv, shared + warp_row * width, v + warp_row * width, tile, b, head, row,
-                     key);
+            add_tile(p, dk, dv, shared + warp_row * width, v + warp_row * width, tile, exchange, b,
+                     head, row, key);
         }
     }
     TERN_UNROLL

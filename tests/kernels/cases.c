@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-    CASES_MAX = 1024
+    CASES_MAX = 2048
 };
 
 static const char *const g_dims[TERN_OP_COUNT][TERN_CASE_DIMS] = {
@@ -189,6 +189,40 @@ static void add_bias(void)
     bench(TERN_OP_BIAS_BWD, DIMS(1024, 3072, 0, 1));
 }
 
+/* Rows that are 16-byte aligned in a head width that GPUs have tensor-core kernels for: lengths around the edges of
+ * their tiles, groups, caches, windows. Dimensions are chosen so that buffers are not shifted (instance.c). */
+static void add_attention_tiles(enum tern_op op)
+{
+    static const int64_t widths[] = {64, 80, 96, 128, 256};
+    static const int64_t lengths[][4] = {{47, 49, 64, 128},
+                                         {31, 33, 65, 128},
+                                         {32, 63, 64, 129},
+                                         {33, 64, 127, 129},
+                                         {15, 17, 64, 65}};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        int64_t d = widths[i];
+        for (size_t j = 0; j < 4; j++) {
+            add(op, TERN_DATA_NORMAL,
+                DIMS(1, lengths[i][j], lengths[i][j], 1, 1, d, ATT_PACKED, 0, 1));
+        }
+        add(op, TERN_DATA_NORMAL, DIMS(2, 20, 20, 8, 2, d, ATT_PACKED, 0, 1));
+        add(op, TERN_DATA_NORMAL, DIMS(1, 40, 150, 4, 1, d, ATT_CACHE, 0, 1));
+        add(op, TERN_DATA_NORMAL, DIMS(1, 1, 66, 4, 1, d, ATT_CACHE, 0, 1));
+        add(op, TERN_DATA_NORMAL, DIMS(1, 99, 99, 1, 1, d, ATT_PACKED, 33, 1));
+        add(op, TERN_DATA_NORMAL, DIMS(1, 9, 150, 4, 1, d, ATT_CACHE, 17, 1));
+    }
+    static const int64_t windows[] = {1, 4, 5, 64, 65};
+    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
+        add(op, TERN_DATA_NORMAL, DIMS(1, 150, 150, 1, 1, 64, ATT_PACKED, windows[i], 1));
+    }
+    for (int data = TERN_DATA_DENORMAL; data < TERN_DATA_COUNT; data++) {
+        add(op, (enum tern_case_data)data, DIMS(1, 67, 67, 4, 1, 64, ATT_PACKED, 0, 1));
+    }
+    if (op == TERN_OP_ATTENTION_FWD) {
+        add(op, TERN_DATA_NORMAL, DIMS(1, 8, 150, 4, 1, 128, ATT_CACHE, 0, 0));
+    }
+}
+
 static void add_attention_op(enum tern_op op)
 {
     static const int64_t lengths[] = {1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129};
@@ -220,6 +254,7 @@ static void add_attention_op(enum tern_op op)
     }
     add(op, TERN_DATA_NORMAL, DIMS(1, 290, 290, 2, 1, 64, ATT_PACKED, 0, 1));
     add(op, TERN_DATA_NORMAL, DIMS(1, 300, 300, 1, 1, 80, ATT_SEPARATE, 100, 1));
+    add_attention_tiles(op);
     bench(op, DIMS(4, 256, 256, 12, 12, 64, ATT_PACKED, 0, 1));
     bench(op, DIMS(1, 1024, 1024, 12, 12, 64, ATT_PACKED, 0, 1));
     bench(op, DIMS(1, 1024, 1024, 9, 3, 64, ATT_PACKED, 0, 1));
