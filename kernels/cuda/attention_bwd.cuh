@@ -232,6 +232,7 @@ __global__ __launch_bounds__(TERN_ATTENTION_THREADS,
                                  block_key, p.tkv);
     tern_attention_load<D, KEYS>(&shared->owned[1][0][0], (const uint16_t *)p.v + kv_at, p.kv_row,
                                  block_key, p.tkv);
+    tern_cp_async_commit();
     tern_attention_step step = {kv_head * p.group, first};
     if (steps > 0) {
         tern_attention_load_step(p, shared, 0, b, step);
