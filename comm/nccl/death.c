@@ -23,9 +23,22 @@ void tern_nccl_die(struct tern_nccl *n, tern_status status, const char *sentence
     pthread_mutex_unlock(&n->death_lock);
 }
 
+void tern_nccl_report(struct tern_nccl *n, tern_status status, const char *sentence)
+{
+    tern_nccl_die(n, status, sentence);
+    pthread_mutex_lock(&n->lock);
+    if (n->error[0] == '\0') {
+        snprintf(n->error, sizeof n->error, "%.*s", TERN_JUDGE_ERROR_BYTES - 1, sentence);
+    }
+    pthread_mutex_unlock(&n->lock);
+    if (n->watch != NULL && (status == TERN_ERR_PEER_LOST || status == TERN_ERR_TIMEOUT)) {
+        tern_watch_wait_end(n->watch, n->options.limit_ns);
+    }
+}
+
 tern_status tern_nccl_fail_dead(struct tern_nccl *n)
 {
-    if (atomic_load(&n->is_judged)) {
+    if (n->watch != NULL && atomic_load(&n->is_judged)) {
         tern_watch_wait_end(n->watch, (int64_t)LEAVE_SECONDS_MAX * 1000000000);
     }
     return tern_fail(n->status, "%s", n->detail);

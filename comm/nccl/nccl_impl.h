@@ -92,6 +92,9 @@ void tern_nccl_look(void *owner,
 
 /* death.c: the end by failure. */
 void tern_nccl_die(struct tern_nccl *, tern_status status, const char *sentence);
+/* This rank can't go on, for a reason of its own: the others are told. When the reason is the group's, waits for the
+ * watchdog, which then ends all ranks with the same words. */
+void tern_nccl_report(struct tern_nccl *, tern_status status, const char *sentence);
 /* The recorded death; first waits for the watchdog to end the process, which then has the last word. */
 tern_status tern_nccl_fail_dead(struct tern_nccl *);
 /* The watchdog's stop and leave. */

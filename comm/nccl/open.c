@@ -282,7 +282,7 @@ tern_status tern_nccl_comm_open(const struct tern_nccl_options *options, struct 
 fail:;
     char sentence[TERN_DETAIL_BYTES];
     snprintf(sentence, sizeof sentence, "%s", tern_detail());
-    tern_nccl_die(n, status, sentence);
+    tern_nccl_report(n, status, sentence);
     tern_nccl_close(&n->comm);
     return tern_fail(status, "%s", sentence);
 }
@@ -347,7 +347,7 @@ void tern_nccl_close(struct tern_comm *comm)
     if (n->library != NULL && !atomic_load(&n->is_judged)) {
         close_library(n);
     }
-    tern_watch_close(n->watch);
+    tern_watch_close(n->watch, !atomic_load(&n->is_dead));
     if (!is_left_behind(n)) {
         nccl_free(n);
     }

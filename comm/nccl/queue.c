@@ -8,7 +8,6 @@
 #include "runtime/base/check.h"
 
 #include <stdio.h>
-#include <string.h>
 
 static tern_status run_job(struct tern_nccl *n, tern_comm_job job, void *arg, uint64_t ticket)
 {
@@ -23,23 +22,6 @@ static tern_status run_job(struct tern_nccl *n, tern_comm_job job, void *arg, ui
     TERN_CHECK(n->piece_bytes == 0); /* a post that nobody settled */
     return tern_nccl_mark(n,
                           &(struct tern_mark){.ticket = ticket, .step = n->step + 1, .peer = -1});
-}
-
-/* What is told to the others when a job fails here: they can't go on without it. */
-static void report(struct tern_nccl *n, tern_status status)
-{
-    char sentence[TERN_JUDGE_ERROR_BYTES];
-    snprintf(sentence, sizeof sentence, "%.*s", TERN_JUDGE_ERROR_BYTES - 1, tern_detail());
-    tern_nccl_die(n, status, sentence);
-    pthread_mutex_lock(&n->lock);
-    if (n->error[0] == '\0') {
-        memcpy(n->error, sentence, sizeof n->error);
-    }
-    pthread_mutex_unlock(&n->lock);
-    /* then the watchdog has the last word, and ends all ranks with the same one */
-    if (n->watch != NULL && (status == TERN_ERR_PEER_LOST || status == TERN_ERR_TIMEOUT)) {
-        tern_watch_wait_end(n->watch, n->options.limit_ns);
-    }
 }
 
 static tern_status nccl_submit(struct tern_comm *comm,
@@ -59,7 +41,9 @@ static tern_status nccl_submit(struct tern_comm *comm,
         *ticket_out = ticket;
         status = run_job(n, job, arg, ticket);
         if (status != TERN_OK && !atomic_load(&n->is_dead)) {
-            report(n, status);
+            char sentence[TERN_JUDGE_SENTENCE_BYTES];
+            snprintf(sentence, sizeof sentence, "%.*s", (int)sizeof sentence - 1, tern_detail());
+            tern_nccl_report(n, status, sentence);
         }
     }
     pthread_mutex_unlock(&n->submit_lock);

@@ -72,7 +72,7 @@ struct tern_watch {
 
     pthread_t thread;
     int wake;                            /* eventfd */
-    _Atomic bool is_closing, is_dropped; /* the good end; the opening failed */
+    _Atomic bool is_closing, is_dropped; /* the good end; one without a word */
     pthread_mutex_t lock;                /* over what follows */
     pthread_cond_t news;
     bool has_ended;
@@ -626,12 +626,12 @@ fail:
     return status;
 }
 
-void tern_watch_close(struct tern_watch *w)
+void tern_watch_close(struct tern_watch *w, bool is_good)
 {
     if (w == NULL) {
         return;
     }
-    atomic_store(&w->is_closing, true);
+    atomic_store(is_good ? &w->is_closing : &w->is_dropped, true);
     wake_up(w);
     pthread_join(w->thread, NULL);
     watch_free(w);

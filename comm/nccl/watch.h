@@ -35,8 +35,9 @@ struct tern_watch_options {
 
 TERN_MUST_CHECK tern_status tern_watch_open(const struct tern_watch_options *options,
                                             struct tern_watch **out);
-/* The good end of this rank. Hubs wait for the other ranks' (within the limit), which go on watching each other. */
-void tern_watch_close(struct tern_watch *watch);
+/* is_good: the good end of this rank; hubs wait for the other ranks' (within the limit), which go on watching each other. Else
+ * it goes without a word, and the others will say that it is gone. NULL is fine. */
+void tern_watch_close(struct tern_watch *watch, bool is_good);
 /* Waits until leave was called and returned, if there was a verdict; at most limit_ns. */
 void tern_watch_wait_end(struct tern_watch *watch, int64_t limit_ns);
 

@@ -190,6 +190,19 @@ static void test_library_error(void **state)
     }
 }
 
+/* At the opening, too: nobody waits for a rank that gave up. */
+static void test_opening_error(void **state)
+{
+    (void)state;
+    struct spawn_job job = {
+        TEST_RANKS, "failure", 3, {"CUSIM_NCCL_FAIL=2:0", "TERN_COMM_TIMEOUT=4", NULL}, 60};
+    for (int r = 0; r < 3; r++) {
+        expect(&job, r, "rank 2 (host ");
+        expect(&job, r, "unhandled system error: asked for by CUSIM_NCCL_FAIL");
+        assert_int_equal(g_ranks[r].exit_code, 34);
+    }
+}
+
 /* What is refused before NCCL sees it; on every rank in the same words. */
 static void test_refusals(void **state)
 {
@@ -212,9 +225,8 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_library_error),
-        cmocka_unit_test(test_first),
+        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_library_error),
+        cmocka_unit_test(test_opening_error), cmocka_unit_test(test_first),
         cmocka_unit_test(test_sweep),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

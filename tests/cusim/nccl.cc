@@ -9,8 +9,8 @@
  *     call is over: an event recorded earlier does not cover it.
  * A rank that dies or stops is not noticed, as between the GPUs of a host: its peers wait until somebody aborts.
  *
- * Environment: TMPDIR, where the shared file lies; CUSIM_NCCL_FAIL=RANK:N, on that rank the N-th group ends in an error that
- * ncclCommGetAsyncError reports. */
+ * Environment: TMPDIR, where the shared file lies; CUSIM_NCCL_FAIL=RANK:N, on that rank the N-th group (0: the opening) ends
+ * in an error that ncclCommGetAsyncError reports. */
 #include "tests/cusim/engine.h"
 
 #include <nccl.h>
@@ -629,6 +629,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out,
     }
     if (w.members[rank].state.exchange(1) != 0) {
         cusim_fail("ncclCommInitRankConfig: two processes are rank %d", rank);
+    }
+    if (fails_now(comm)) {
+        comm->failure = ncclSystemError;
     }
     cusim_live("NCCL communicators", 1);
     cusim_run_in_background();
