@@ -120,7 +120,7 @@ static std::string describe_other(record other, bool is_shared)
 {
     const char *p = g_region + (at - g_cells) * CELL_BYTES;
     fail_at(code, "%s %s%s", is_write ? "writes" : "reads", describe_address(p).c_str(),
-            at->write == NOT_ALLOCATED ? "" : ", which was never written");
+            is_there(at) ? ", which was never written" : "");
 }
 
 /* ---- one cell ---- */
@@ -131,10 +131,10 @@ template <bool is_shared> static inline void write_cell(cell *at, record me, con
     if (w == me && r == 0) {
         return;
     }
-    if (w == NOT_ALLOCATED) {
+    if (w == NOT_KNOWN && !is_there(at)) {
         fail_unusable(at, true, code);
     }
-    if (w != NOT_WRITTEN && !is_ordered<is_shared>(w, me)) {
+    if (w > NOT_WRITTEN && !is_ordered<is_shared>(w, me)) {
         fail_race(at, true, w, true, code);
     }
     if (is_shared && thread_of(w) == IN_FLIGHT && (w ^ me) >> RUN_AT == 0) {
@@ -231,7 +231,7 @@ template <bool is_write> static inline void check_byte(const char *p, const void
     record me = is_shared_address(p) ? g_shared_record : g_device_record;
     bool is_stale = is_shared_address(p) && (at->write ^ me) >> RUN_AT != 0;
     bool is_written = at->write > NOT_WRITTEN && !is_stale;
-    if (at->write == NOT_ALLOCATED || (!is_write && !is_written)) {
+    if (!is_there(at) || (!is_write && !is_written)) {
         fail_unusable(at, is_write, code);
     }
     if (is_write && !is_written) {

@@ -112,6 +112,9 @@ void close_device_memory()
 
 /* ---- allocations ---- */
 
+/* The block that was last asked for: kernels ask for each cell that they are the first to touch. */
+static const char *g_last_start, *g_last_end;
+
 static size_t round_up(size_t bytes, size_t to)
 {
     return (bytes + to - 1) / to * to;
@@ -150,8 +153,9 @@ cudaError_t allocate(size_t bytes, int device, void **out)
         return cudaErrorMemoryAllocation;
     }
     char *start = place + pages - rounded;
-    memset(raw(start), 0xff, rounded);
-    shadow_allocate(start, bytes);
+    if (!HAS_HOOKS) {
+        memset(raw(start), 0xff, rounded); /* else the hooks know what was never written */
+    }
     g_blocks[start] = {bytes, ++g_count, device};
     g_live_bytes[device] += rounded;
     count_live("device memory", 1);
@@ -171,6 +175,7 @@ void release(void *p)
     g_live_bytes[it->second.device] -= rounded;
     fallocate(g_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, start - g_start, (off_t)pages);
     shadow_release(start, pages);
+    g_last_start = g_last_end = nullptr;
     count_live("device memory", -1);
     g_blocks.erase(it);
 }
@@ -192,6 +197,20 @@ static const std::pair<char *const, block> *block_around(const std::map<char *, 
     }
     --it;
     return (const char *)p < it->first + it->second.bytes ? &*it : nullptr;
+}
+
+bool is_allocated(const void *p)
+{
+    if ((const char *)p >= g_last_start && (const char *)p < g_last_end) {
+        return true;
+    }
+    const auto *around = block_around(g_blocks, p);
+    if (around == nullptr) {
+        return false;
+    }
+    g_last_start = around->first;
+    g_last_end = around->first + around->second.bytes;
+    return true;
 }
 
 std::string describe_address(const void *p)

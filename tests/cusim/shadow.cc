@@ -52,7 +52,13 @@ void shadow_allocate(char *start, size_t bytes)
 void shadow_release(char *start, size_t bytes)
 {
     cell *first = cell_of(start), *end = cell_of(start + bytes);
-    madvise(first, (size_t)((char *)end - (char *)first), MADV_DONTNEED); /* zeros: not allocated */
+    madvise(first, (size_t)((char *)end - (char *)first), MADV_DONTNEED); /* zeros: not known */
+}
+
+bool is_there(const cell *at)
+{
+    const char *p = g_region + (at - g_cells) * CELL_BYTES;
+    return at->write != NOT_KNOWN || (!is_shared_address(p) && is_allocated(p));
 }
 
 /* ---- the order of operations ---- */
@@ -151,7 +157,7 @@ static void fail_order(const char *what, const char *verb, const cell *at, recor
 
 static void check_usable(const char *what, const char *verb, const cell *at)
 {
-    if (at->write == NOT_ALLOCATED) {
+    if (!is_there(at)) {
         const char *p = g_region + (at - g_cells) * CELL_BYTES;
         cusim_fail("%s %s %s", what, verb, describe_address(p).c_str());
     }
@@ -160,7 +166,7 @@ static void check_usable(const char *what, const char *verb, const cell *at)
 static void read_cell(const char *what, cell *at, record me)
 {
     check_usable(what, "reads", at);
-    if (at->write == NOT_WRITTEN) {
+    if (at->write <= NOT_WRITTEN) {
         const char *p = g_region + (at - g_cells) * CELL_BYTES;
         cusim_fail("%s reads %s, which was never written", what, describe_address(p).c_str());
     }
@@ -178,7 +184,7 @@ static void read_cell(const char *what, cell *at, record me)
 static void write_cell(const char *what, cell *at, record me)
 {
     check_usable(what, "writes", at);
-    if (at->write != NOT_WRITTEN && !is_before(operation_of(at->write))) {
+    if (at->write > NOT_WRITTEN && !is_before(operation_of(at->write))) {
         fail_order(what, "writes", at, at->write, true);
     }
     if (at->read != 0 && !is_before(operation_of(at->read))) {
@@ -223,7 +229,7 @@ void shadow_copy(const char *what, char *to, const char *from, size_t bytes)
     size_t count = (bytes + CELL_BYTES - 1) / CELL_BYTES;
     cell *source = cell_of(from), *target = cell_of(to);
     for (size_t i = 0; i < count; i++) {
-        bool is_written = source[i].write != NOT_WRITTEN;
+        bool is_written = source[i].write > NOT_WRITTEN;
         if (is_written) {
             read_cell(what, &source[i], me);
         } else {

@@ -44,8 +44,9 @@ enum {
     SET_FIRST = (1 << OPERATION_BITS) - SETS,
 };
 
-/* Records of memory that nobody wrote. */
-static const record NOT_ALLOCATED = 0, NOT_WRITTEN = 1;
+/* Records of memory that nobody wrote. Nothing is known at first, so that an allocation costs nothing: is it device
+ * memory, then the list of allocations knows whether it is there. */
+static const record NOT_KNOWN = 0, NOT_WRITTEN = 1;
 
 static inline uint32_t operation_of(record it)
 {
@@ -68,10 +69,13 @@ struct running {
 };
 extern running g_running;
 
-/* memory.cc and shared.cc: what is there to be used, not written yet; and what is not any more. */
 void shadow_map(char *region, size_t bytes);
+/* shared.cc: what is there to be used, not written yet. */
 void shadow_allocate(char *start, size_t bytes);
-void shadow_release(char *start, size_t bytes); /* whole pages */
+/* memory.cc: whole pages that are not there any more. */
+void shadow_release(char *start, size_t bytes);
+/* A cell that nobody wrote: is there memory at all? */
+bool is_there(const cell *at);
 
 /* streams.cc: a number for each operation that is enqueued, and what a report says of it. */
 uint32_t shadow_operation(int stream, uint32_t position, const char *name, const void *kernel);

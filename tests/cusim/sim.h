@@ -71,6 +71,7 @@ void open_device_memory();  /* for kernels */
 void close_device_memory(); /* before the host goes on */
 cudaError_t allocate(size_t bytes, int device, void **out);
 void release(void *block);
+bool is_allocated(const void *p); /* device memory, to the byte */
 size_t free_memory(int device);
 cudaError_t pin(void *block, size_t bytes, int device);
 size_t pinned_bytes(const void *block);

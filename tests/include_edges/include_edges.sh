@@ -1,6 +1,6 @@
 #!/bin/sh
-# include_edges.sh - fails on an include that goes up or sideways, on a third-party header outside its owner, and on an
-# allocation behind the allocator's back.
+# include_edges.sh - fails on an include that goes up or sideways, on a third-party header outside its owner, on an
+# allocation behind the allocator's back, and on what only nvcc understands outside of the headers that hide it.
 #
 #   include_edges.sh ROOT        one line for each finding, "FILE:LINE: ..."; exit 1 if there are any
 #
@@ -99,9 +99,23 @@ find launch runtime models kernels comm io bench \( -name '*.[ch]' -o -name '*.c
         owned(header, "jansson", "io/ runtime/observe/ launch/")
         owned(header, "cuda", "kernels/cuda/ comm/nccl/ bench/")
         owned(header, "cublas", "kernels/cuda/ bench/")
+        owned(header, "cusim", "kernels/cuda/target.cuh kernels/cuda/mma.cuh")
         owned(header, "oneapi/", "kernels/cpu/ bench/")
         owned(header, "dnnl", "kernels/cpu/ bench/")
         owned(header, "llhttp", "runtime/serve/")
+    }
+    # The kernels of kernels/cuda/ are compiled by g++, too, for the simulated CUDA.
+    FILENAME ~ /^kernels\/cuda\/.*\.cuh?$/ {
+        if (line ~ /<<</ && FILENAME != "kernels/cuda/target.cuh") {
+            finding("a kernel is started by tern_launch of target.cuh")
+        }
+        if (line ~ /(^|[^A-Za-z0-9_])asm([^A-Za-z0-9_]|$)/ && FILENAME != "kernels/cuda/mma.cuh") {
+            finding("PTX is in kernels/cuda/mma.cuh only")
+        }
+        if (line ~ /(^|[^A-Za-z0-9_])(__shared__|__constant__|__ldg|__pipeline_memcpy_async|float[234]|uint[24]|int[24]|make_float4)([^A-Za-z0-9_]|$)/ &&
+            FILENAME != "kernels/cuda/target.cuh") {
+            finding("not of the kernels\47 language: see kernels/cuda/target.cuh")
+        }
     }
     FILENAME == "runtime/base/mem.c" {
         next

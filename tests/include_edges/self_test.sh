@@ -8,7 +8,7 @@ cd "$tree"
 mkdir -p launch runtime/base runtime/train models kernels/cpu kernels/cuda comm/mpi io
 
 good() {
-    rm -rf launch/* runtime/base/* runtime/train/* models/* comm/mpi/*.c io/* kernels/cpu/*
+    rm -rf launch/* runtime/base/* runtime/train/* models/* comm/mpi/*.c io/* kernels/cpu/* kernels/cuda/*
     echo '#include "runtime/train/a.h"' >launch/main.c
     printf '#include "models/model.h"\n#include "io/file.h"\n#include "runtime/base/mem.h"\n' >runtime/train/a.c
     printf '/* malloc(3) is not called, and #include "launch/x.h" is not read:\n * free(it) */\nint x; // free(x)\n' \
@@ -18,6 +18,9 @@ good() {
     printf '#include <hdf5.h>\n#include <jansson.h>\nvoid f(void) { free(realpath("x", 0)); }\n' >io/h5.c
     printf '#include <yaml.h>\n' >runtime/base/config.c
     printf 'void *f(void) { return aligned_alloc(64, 64); }\n' >runtime/base/mem.c
+    printf '#include "kernels/ops.h"\n__global__ void k() { if (1 << 2) return; } // no asm, no k<<<1, 1>>>\n' >kernels/cuda/k.cu
+    printf '#include <cusim_target.cuh>\n__shared__ int x;\nvoid f() { k<<<1, 1>>>(); }\n' >kernels/cuda/target.cuh
+    printf '#include <cusim_mma.cuh>\nvoid f() { asm volatile("mma"); }\n' >kernels/cuda/mma.cuh
     printf 'void g(struct t *t) { t->free(1); tern_free(t); x.free(2); }\n' >kernels/cpu/a.c
 }
 
@@ -63,5 +66,14 @@ check kernels/cpu/c.c '#include <cuda_runtime.h>\n' '<cuda_runtime.h> belongs to
 check comm/mpi/b.c '#include <cublasLt.h>\n' '<cublasLt.h> belongs to kernels/cuda/'
 check models/m.c 'void *f(void) { return malloc(3); }\n' 'memory goes through'
 check models/m.c '/* fine */ void f(void *p) { free (p); }\n' 'memory goes through'
+check kernels/cuda/side.cu '#include "comm/comm.h"\n' 'kernels must not include comm'
+check kernels/cuda/up.cuh '#include "models/model.h"\n' 'kernels must not include models'
+check kernels/cuda/m.cu 'void f() { free(malloc(3)); }\n' 'memory goes through'
+check kernels/cuda/sim.cu '#include <cusim_target.cuh>\n' '<cusim_target.cuh> belongs to'
+check kernels/cuda/l.cu 'void f() { k<<<1, 1>>>(); }\n' 'tern_launch'
+check kernels/cuda/p.cuh '__device__ void f() { asm volatile("bar.sync 0;"); }\n' 'PTX is in'
+check kernels/cuda/s.cu '__global__ void k() { __shared__ float x[3]; }\n' 'language'
+check kernels/cuda/v.cu 'void f(const float4 *x);\n' 'language'
+check models/v.cu '#include <cuda_runtime.h>\n' '<cuda_runtime.h> belongs to'
 check io/r.c 'char *f(void) { return strdup("x"); }\n' 'memory goes through'
 echo "every bad edge was found"
