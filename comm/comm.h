@@ -41,7 +41,8 @@ struct tern_comm_table {
     void (*close)(struct tern_comm *);
     tern_status (*submit)(struct tern_comm *, tern_comm_job job, void *arg, uint64_t *ticket_out);
     tern_status (*wait)(struct tern_comm *, uint64_t ticket);
-    /* Never blocks: TERN_OK alive and ticket done, TERN_ERR_AGAIN alive and not done, else why the group is dead. */
+    /* Never blocks: TERN_OK alive and ticket done, TERN_ERR_AGAIN alive and not done, else why the group is dead; when a
+     * watchdog is about to end the process for that, it waits for it. */
     tern_status (*poll)(struct tern_comm *, uint64_t ticket);
     /* Ends the whole job from any thread; does not return under MPI. What was written to stderr before is
      * then the last thing on the screen: mpirun adds nothing. */

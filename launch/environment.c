@@ -32,6 +32,8 @@ static const struct {
     {"TERN_CUDA_PLUGIN", NULL, 0, "path of libtern_cuda.so"},
     {"TERN_CUDA_CACHE", NULL, 0, "file of the GPU's matrix product plans, or off"},
     {"TERN_MPI_PLUGIN", NULL, 0, "path of libtern_mpi.so"},
+    {"TERN_NCCL_LIBRARY", NULL, 0, "path of libnccl.so.2"},
+    {"TERN_RENDEZVOUS", NULL, 0, "file by which ranks meet without MPI (RANK, WORLD_SIZE)"},
     {"TERN_COMM_TIMEOUT", NULL, 86400, "seconds a rank may be late before the job ends with 34"},
     {"TERN_FAULT", NULL, 0, "tests only: faults on purpose"},
     {"TERN_MEM_FREEZE", g_freezes, 0, "tests only: abort on an allocation inside a step"},

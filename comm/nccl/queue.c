@@ -72,7 +72,7 @@ static tern_status nccl_poll(struct tern_comm *comm, uint64_t ticket)
 {
     struct tern_nccl *n = tern_nccl_of(comm);
     if (atomic_load(&n->is_dead)) {
-        return tern_fail(n->status, "%s", n->detail); /* never blocks */
+        return tern_nccl_fail_dead(n);
     }
     pthread_mutex_lock(&n->lock);
     tern_nccl_advance(n);
