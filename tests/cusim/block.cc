@@ -189,6 +189,7 @@ static void become(int i)
 {
     g.current = i;
     cusim_here.thread = g.threads[i].index;
+    fiber_here(i);
     shadow_thread(i, g.threads[i].warp_epoch, g.barrier_epoch);
 }
 

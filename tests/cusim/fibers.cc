@@ -39,12 +39,11 @@ namespace cusim
 {
 
 enum {
-    STACK_BYTES = 64 << 10,
     GUARD_BYTES = 4096,
     SAVED_WORDS = 6
 };
 
-static char *g_stacks, *g_stacks_end;
+char *g_own_stack, *g_stacks, *g_stacks_end;
 
 static void map_stacks()
 {
@@ -81,22 +80,15 @@ void fiber_switch(fiber &from, fiber &to)
     cusim_switch_stacks(&from.stack_pointer, to.stack_pointer);
 }
 
-bool is_own_stack(const void *p)
+void fiber_here(int i)
 {
-    char *low = g_stacks + (size_t)current_thread() * (STACK_BYTES + GUARD_BYTES) + GUARD_BYTES;
-    return (size_t)((const char *)p - low) < STACK_BYTES;
+    g_own_stack = g_stacks + (size_t)i * (STACK_BYTES + GUARD_BYTES) + GUARD_BYTES;
 }
 
 bool is_stack_guard(const void *p)
 {
     size_t at = (size_t)((const char *)p - g_stacks);
     return at < (size_t)(g_stacks_end - g_stacks) && at % (STACK_BYTES + GUARD_BYTES) < GUARD_BYTES;
-}
-
-bool is_on_fiber()
-{
-    char *here = (char *)__builtin_frame_address(0);
-    return here >= g_stacks && here < g_stacks_end;
 }
 
 } // namespace cusim

@@ -179,19 +179,27 @@ template <bool is_shared> static inline record join_readers(record r, record me)
     return with_thread(me, warp_of(r) == warp ? LANES_OF + warp : (int)WARPS);
 }
 
+/* Does the cell's write not stand against a read by me? */
+template <bool is_shared> static inline bool is_readable(record w, record me)
+{
+    record differs = w ^ me;
+    if (is_shared && differs >> RUN_AT == 0 && differs >> BARRIER_AT != 0) {
+        return thread_of(w) != IN_FLIGHT; /* a barrier lies between */
+    }
+    return differs == 0 || (is_ordered<is_shared>(w, me) && thread_of(w) != IN_FLIGHT);
+}
+
 template <bool is_shared> static inline void read_cell(cell *at, record me, const void *code)
 {
     record w = at->write, r = at->read;
     if (w <= NOT_WRITTEN || (is_shared && (w ^ me) >> RUN_AT != 0)) {
         fail_unusable(at, false, code);
     }
-    if (w != me && !is_ordered<is_shared>(w, me)) {
+    if (!is_readable<is_shared>(w, me)) {
         fail_race(at, false, w, true, code);
     }
-    if (is_shared && thread_of(w) == IN_FLIGHT) {
-        fail_race(at, false, w, true, code);
-    }
-    if (r != me) {
+    bool is_known = r == me || ((r ^ me) >> BARRIER_AT == 0 && thread_of(r) == WARPS);
+    if (!is_known) {
         at->read = r == 0 ? me : join_readers<is_shared>(r, me);
     }
 }
@@ -270,12 +278,12 @@ static bool is_constant(const char *p)
     return false;
 }
 
-/* Neither device nor shared memory: a thread's own locals, where it is, its arguments, constants; or a mistake. */
+/* Neither device nor shared memory nor the thread's own locals: where it is, its arguments, constants; or a mistake. */
 static void check_elsewhere(const char *p, bool is_write, const void *code)
 {
     const char *here = (const char *)&cusim_here;
-    if (is_own_stack(p) || (!is_write && ((p >= here && p < here + sizeof cusim_here) ||
-                                          is_argument(p) || is_constant(p)))) {
+    bool is_place = p >= here && p < here + sizeof cusim_here;
+    if (!is_write && (is_place || is_argument(p) || is_constant(p))) {
         return;
     }
     fail_at(code, "%s %s at %p", is_write ? "writes" : "reads", describe_address(p).c_str(),
@@ -291,7 +299,7 @@ template <bool is_write> static inline void check(const void *p, size_t bytes, c
         check_byte<is_write>((const char *)p, code);
     } else if (is_region(p)) {
         check_region<is_write>((const char *)p, bytes, code);
-    } else {
+    } else if (!is_own_stack(p)) {
         check_elsewhere((const char *)p, is_write, code);
     }
 }

@@ -23,7 +23,8 @@ static size_t given_span()
     return it;
 }
 
-static char *g_start, *g_alias;
+char *g_region;
+static char *g_alias;
 static int g_file;
 static size_t
     g_used_span[DEVICES_MAX]; /* from the device's start: addresses that were ever given out */
@@ -44,7 +45,7 @@ static void die(const char *what)
     abort();
 }
 
-static void map_range()
+__attribute__((constructor)) static void map_range()
 {
     size_t span = DEVICE_SPAN * DEVICES_MAX;
     g_file = memfd_create("cusim", MFD_CLOEXEC);
@@ -61,27 +62,15 @@ static void map_range()
     }
     madvise(start, span, MADV_DONTDUMP);
     madvise(alias, span, MADV_DONTDUMP);
-    g_start = (char *)start;
+    g_region = (char *)start;
     g_alias = (char *)alias;
-    shadow_map(g_start, REGION_BYTES);
+    shadow_map(REGION_BYTES);
     catch_faults();
-}
-
-char *range_start()
-{
-    static bool is_mapped = (map_range(), true);
-    (void)is_mapped;
-    return g_start;
-}
-
-char *range_end()
-{
-    return range_start() + DEVICE_SPAN * DEVICES_MAX;
 }
 
 void *raw(const void *p)
 {
-    return is_device_address(p) ? g_alias + ((const char *)p - g_start) : const_cast<void *>(p);
+    return is_device_address(p) ? g_alias + ((const char *)p - g_region) : const_cast<void *>(p);
 }
 
 static void protect(int how)
@@ -173,7 +162,7 @@ void release(void *p)
     char *start = (char *)((uintptr_t)p / PAGE * PAGE);
     size_t pages = round_up(rounded, PAGE);
     g_live_bytes[it->second.device] -= rounded;
-    fallocate(g_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, start - g_start, (off_t)pages);
+    fallocate(g_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, start - g_region, (off_t)pages);
     shadow_release(start, pages);
     g_last_start = g_last_end = nullptr;
     count_live("device memory", -1);

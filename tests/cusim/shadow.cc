@@ -1,6 +1,7 @@
 /* shadow.cc - the cells, the order of operations, and the accesses of operations that are no kernels. */
 #include "tests/cusim/shadow.h"
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <stdio.h>
@@ -11,8 +12,8 @@ namespace cusim
 {
 
 cell *g_cells;
-char *g_region;
 running g_running;
+uint32_t g_last_before;
 
 struct history {
     int stream;
@@ -27,7 +28,7 @@ static auto &g_history = *new std::deque<history>; /* by operation number - 1 */
 static auto &g_sets = *new std::vector<std::vector<uint32_t>>;
 static auto &g_unions = *new std::map<std::pair<uint32_t, uint32_t>, uint32_t>;
 
-void shadow_map(char *region, size_t bytes)
+void shadow_map(size_t bytes)
 {
     size_t size = bytes / CELL_BYTES * sizeof(cell);
     void *cells = mmap(nullptr, size, PROT_READ | PROT_WRITE,
@@ -38,7 +39,6 @@ void shadow_map(char *region, size_t bytes)
     }
     madvise(cells, size, MADV_DONTDUMP);
     g_cells = (cell *)cells;
-    g_region = region;
 }
 
 void shadow_allocate(char *start, size_t bytes)
@@ -74,6 +74,7 @@ uint32_t shadow_operation(int stream, uint32_t position, const char *name, const
 
 void shadow_begin(uint32_t operation, const vector_clock &clock, int device)
 {
+    g_last_before = operation;
     g_running = {operation, &clock, range_start() + (size_t)device * DEVICE_SPAN};
 }
 
@@ -87,17 +88,15 @@ static bool is_one_before(uint32_t operation)
     return stream < g_running.clock->size() && (*g_running.clock)[stream] >= it.position;
 }
 
-bool is_before(uint32_t operation)
+bool is_before_asked(uint32_t operation)
 {
-    if (operation < SET_FIRST) {
-        return is_one_before(operation);
+    bool is_yes = operation < SET_FIRST && is_one_before(operation);
+    if (operation >= SET_FIRST) {
+        const auto &members = g_sets[operation - SET_FIRST];
+        is_yes = std::all_of(members.begin(), members.end(), is_one_before);
     }
-    for (uint32_t each : g_sets[operation - SET_FIRST]) {
-        if (!is_one_before(each)) {
-            return false;
-        }
-    }
-    return true;
+    g_last_before = is_yes ? operation : g_last_before;
+    return is_yes;
 }
 
 uint32_t add_reader(uint32_t operation, uint32_t reader)

@@ -54,7 +54,6 @@ static inline uint32_t operation_of(record it)
 }
 
 extern cell *g_cells; /* of the region's first two bytes */
-extern char *g_region;
 
 static inline cell *cell_of(const void *p)
 {
@@ -69,7 +68,7 @@ struct running {
 };
 extern running g_running;
 
-void shadow_map(char *region, size_t bytes);
+void shadow_map(size_t bytes); /* for the region */
 /* shared.cc: what is there to be used, not written yet. */
 void shadow_allocate(char *start, size_t bytes);
 /* memory.cc: whole pages that are not there any more. */
@@ -81,7 +80,12 @@ bool is_there(const cell *at);
 uint32_t shadow_operation(int stream, uint32_t position, const char *name, const void *kernel);
 void shadow_begin(uint32_t operation, const vector_clock &clock, int device);
 /* Has it, or have all of that set of operations, happened before the one that runs? */
-bool is_before(uint32_t operation);
+bool is_before_asked(uint32_t operation);
+extern uint32_t g_last_before; /* the last answer that was yes */
+static inline bool is_before(uint32_t operation)
+{
+    return operation == g_last_before || is_before_asked(operation);
+}
 uint32_t add_reader(uint32_t operation_or_set, uint32_t reader);
 std::string describe_operation(uint32_t operation);
 

@@ -60,11 +60,18 @@ static const size_t DEVICE_SPAN =
     (size_t)8 << 30; /* far more than a device's memory: addresses are not reused soon */
 static const size_t SHARED_SPAN = (size_t)64 << 20;
 static const size_t REGION_BYTES = DEVICE_SPAN * DEVICES_MAX + SHARED_SPAN;
-char *range_start();
-char *range_end(); /* of device memory; there shared memory starts */
+extern char *g_region; /* its start; mapped when the program or plugin is loaded */
+static inline char *range_start()
+{
+    return g_region;
+}
+static inline char *range_end() /* of device memory; there shared memory starts */
+{
+    return g_region + DEVICE_SPAN * DEVICES_MAX;
+}
 static inline bool is_device_address(const void *p)
 {
-    return (const char *)p >= range_start() && (const char *)p < range_end();
+    return (size_t)((const char *)p - g_region) < DEVICE_SPAN * DEVICES_MAX;
 }
 void *raw(const void *p);
 void open_device_memory();  /* for kernels */
@@ -90,12 +97,22 @@ struct fiber {
     void *stack_pointer;
 };
 bool is_stack_guard(const void *p);
-bool is_own_stack(const void *p); /* the running thread's */
+void fiber_here(int i); /* fiber i runs now */
+extern char *g_own_stack, *g_stacks, *g_stacks_end;
+static const size_t STACK_BYTES = 64 << 10;
+static inline bool is_own_stack(const void *p) /* the running thread's */
+{
+    return (size_t)((const char *)p - g_own_stack) < STACK_BYTES;
+}
 /* Makes fiber i start at entry when it is next switched to. */
 void fiber_prepare(fiber &it, int i, void (*entry)());
 void fiber_switch(fiber &from, fiber &to);
 
-bool is_on_fiber(); /* does the caller run on a fiber's stack? */
+static inline bool is_on_fiber() /* does the caller run on a fiber's stack? */
+{
+    char *here = (char *)__builtin_frame_address(0);
+    return here >= g_stacks && here < g_stacks_end;
+}
 
 /* ---- block.cc ---- */
 
