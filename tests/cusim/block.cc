@@ -49,8 +49,9 @@ static struct {
     int ended, at_barrier;
     unsigned barrier_epoch; /* barriers passed */
 
-    uint32_t ready[WARPS_MAX];  /* bit per lane */
-    uint32_t living[WARPS_MAX]; /* not ended */
+    uint32_t ready[WARPS_MAX];   /* bit per lane */
+    uint32_t living[WARPS_MAX];  /* not ended */
+    uint32_t at_warp[WARPS_MAX]; /* waiting for other lanes */
     cusim_site barrier_site;
     int barrier_first; /* the thread that came first */
     int tally;         /* of __syncthreads_count and its like */
@@ -224,7 +225,7 @@ static void open_barrier()
 
 static bool is_same(cusim_site a, cusim_site b)
 {
-    return a.line == b.line && strcmp(a.file, b.file) == 0;
+    return a.line == b.line && (a.file == b.file || strcmp(a.file, b.file) == 0);
 }
 
 static int arrive(cusim_vote vote, int predicate, cusim_site site)
@@ -268,6 +269,7 @@ static void meet(int warp, unsigned mask, void (*act)(gathering &all))
         }
     }
     act(all);
+    g.at_warp[warp] &= ~all.lanes;
     for (int lane = 0; lane < WARP; lane++) {
         if (all.lanes >> lane & 1) {
             g.threads[warp * WARP + lane].state = READY;
@@ -298,38 +300,59 @@ bool is_argument(const void *p)
     return (size_t)((const char *)p - (const char *)it.call) < it.call_bytes;
 }
 
+/* Does lane i, which waits, wait for the same as me? One that waits for others may still come here. */
+static bool is_with(const post &mine, int i)
+{
+    int warp = g.current / WARP, lane = g.current % WARP;
+    const thread &other = g.threads[warp * WARP + i];
+    const post &theirs = other.waiting;
+    if (theirs.mask == mine.mask && is_same(other.site, mine.site) && theirs.what == mine.what) {
+        return true;
+    }
+    if (theirs.mask >> lane & 1) {
+        cusim_fail("%s at %s with mask %#x waits for lane %d, which is at %s, %s with mask %#x",
+                   mine.what, describe_site(mine.site).c_str(), mine.mask, i, theirs.what,
+                   describe_site(other.site).c_str(), theirs.mask);
+    }
+    return false;
+}
+
+/* Are all living lanes of my mask here? Until all wait for something, one of them is asked; that is enough to notice a
+ * mistake. */
+static bool is_whole(const post &mine)
+{
+    int warp = g.current / WARP;
+    unsigned needed = mine.mask & g.living[warp], here = needed & g.at_warp[warp];
+    bool may_be_whole = here == needed, is_all = may_be_whole;
+    for (unsigned left = here; left != 0; left &= left - 1) {
+        int i = __builtin_ctz(left);
+        is_all &= is_with(mine, i);
+        if (!may_be_whole && i != g.current % WARP) {
+            break;
+        }
+    }
+    return is_all;
+}
+
 void gather(const post &mine, void (*act)(gathering &all))
 {
     int warp = g.current / WARP, lane = g.current % WARP;
-    thread *lanes = &g.threads[warp * WARP];
+    thread &me = g.threads[g.current];
     if (!(mine.mask >> lane & 1)) {
         cusim_fail("%s at %s with mask %#x, which leaves out the calling lane %d", mine.what,
                    describe_site(mine.site).c_str(), mine.mask, lane);
     }
-    lanes[lane].waiting = mine;
-    lanes[lane].site = mine.site;
-    lanes[lane].state = AT_WARP;
+    me.waiting = mine;
+    me.site = mine.site;
+    me.state = AT_WARP;
+    g.at_warp[warp] |= 1u << lane;
     set_ready(g.current, false);
-    bool is_whole = true;
-    for (int i = 0; i < WARP; i++) {
-        if (!((mine.mask & g.living[warp]) >> i & 1)) {
-            continue;
-        }
-        const thread &other = lanes[i];
-        if (other.state != AT_WARP || !(other.waiting.mask >> lane & 1)) {
-            is_whole = false; /* it may still come here */
-        } else if (other.waiting.mask != mine.mask || !is_same(other.site, mine.site) ||
-                   other.waiting.what != mine.what) {
-            cusim_fail("%s at %s with mask %#x waits for lane %d, which is at %s, %s with mask %#x",
-                       mine.what, describe_site(mine.site).c_str(), mine.mask, i,
-                       other.waiting.what, describe_site(other.site).c_str(), other.waiting.mask);
-        }
-    }
-    if (is_whole) {
+    bool is_last = is_whole(mine);
+    if (is_last) {
         meet(warp, mine.mask, act);
         become(g.current);
     }
-    if (!is_whole || g.policy == ANY) {
+    if (!is_last || g.policy == ANY) {
         run_others();
     }
 }
@@ -369,6 +392,7 @@ static void end_thread()
 
 static void begin_thread()
 {
+    fiber_entered(g.host);
     g.run->launch.run(g.run->launch.call);
     end_thread();
 }
@@ -386,6 +410,7 @@ static void prepare_threads()
     }
     for (int warp = 0; warp * WARP < g.count; warp++) {
         int lanes = std::min<int>(WARP, g.count - warp * WARP);
+        g.at_warp[warp] = 0;
         g.ready[warp] = g.living[warp] = lanes == WARP ? ~0u : (1u << lanes) - 1;
     }
 }

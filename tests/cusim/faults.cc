@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 
 namespace cusim
@@ -54,8 +55,9 @@ void catch_faults_here()
     static thread_local bool is_done;
     stack_t now;
     if (!is_done && sigaltstack(nullptr, &now) == 0 && (now.ss_flags & SS_DISABLE)) {
-        stack_t stack = {malloc(HANDLER_STACK_BYTES), 0,
-                         HANDLER_STACK_BYTES}; /* the thread's, for good */
+        void *block = mmap(nullptr, HANDLER_STACK_BYTES, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        stack_t stack = {block, 0, HANDLER_STACK_BYTES}; /* the thread's, for good */
         sigaltstack(&stack, nullptr);
     }
     is_done = true;

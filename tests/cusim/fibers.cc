@@ -1,6 +1,8 @@
 /* fibers.cc - a stack for each thread of a block, and the switch between them. x86-64, System V. */
 #include "tests/cusim/sim.h"
 
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,12 +74,50 @@ void fiber_prepare(fiber &it, int i, void (*entry)())
     for (int k = 0; k < SAVED_WORDS; k++) {
         words[-3 - k] = nullptr;
     }
+    it.stack = top - STACK_BYTES;
+    it.stack_bytes = STACK_BYTES;
+    /* what the last thread that ended here left poisoned: it never returned from its functions */
+    ASAN_UNPOISON_MEMORY_REGION(it.stack, STACK_BYTES);
     it.stack_pointer = &words[-2 - SAVED_WORDS];
 }
 
+/* AddressSanitizer must know on which stack the program is. */
+#ifdef __SANITIZE_ADDRESS__
+static void announce(fiber &from, const fiber &to)
+{
+    __sanitizer_start_switch_fiber(&from.shadow, to.stack, to.stack_bytes);
+}
+
+static void arrive(void *shadow, fiber *host)
+{
+    const void *stack;
+    size_t bytes;
+    __sanitizer_finish_switch_fiber(shadow, &stack, &bytes);
+    if (host != nullptr && ((char *)stack < g_stacks || (char *)stack >= g_stacks_end)) {
+        host->stack = stack;
+        host->stack_bytes = bytes;
+    }
+}
+#else
+static void announce(fiber &, const fiber &)
+{
+}
+
+static void arrive(void *, fiber *)
+{
+}
+#endif
+
 void fiber_switch(fiber &from, fiber &to)
 {
+    announce(from, to);
     cusim_switch_stacks(&from.stack_pointer, to.stack_pointer);
+    arrive(from.shadow, nullptr);
+}
+
+void fiber_entered(fiber &host)
+{
+    arrive(nullptr, &host);
 }
 
 void fiber_here(int i)

@@ -344,38 +344,40 @@ void check_warp_read(const void *p, size_t bytes, const void *code)
 
 using namespace cusim;
 
-#define HOOK extern "C" __attribute__((visibility("hidden")))
-#define HOOK_SIZE(size) \
-    HOOK void __tsan_read##size(void *p) \
-    { \
-        check<false>(p, size, __builtin_return_address(0)); \
-    } \
-    HOOK void __tsan_write##size(void *p) \
-    { \
-        check<true>(p, size, __builtin_return_address(0)); \
-    } \
-    HOOK void __tsan_unaligned_read##size(void *p) \
-    { \
-        check<false>(p, size, __builtin_return_address(0)); \
-    } \
-    HOOK void __tsan_unaligned_write##size(void *p) \
-    { \
-        check<true>(p, size, __builtin_return_address(0)); \
-    }
+/* Private to the plugin by plugin.map. Their types are those that the compiler knows them by. */
+#define HOOK extern "C"
+#ifndef CUSIM_NO_HOOKS
+#    define HOOK_SIZE(size) \
+        HOOK void __tsan_read##size(void *p) \
+        { \
+            check<false>(p, size, __builtin_return_address(0)); \
+        } \
+        HOOK void __tsan_write##size(void *p) \
+        { \
+            check<true>(p, size, __builtin_return_address(0)); \
+        } \
+        HOOK void __tsan_unaligned_read##size(void *p) \
+        { \
+            check<false>(p, size, __builtin_return_address(0)); \
+        } \
+        HOOK void __tsan_unaligned_write##size(void *p) \
+        { \
+            check<true>(p, size, __builtin_return_address(0)); \
+        }
 HOOK_SIZE(1)
 HOOK_SIZE(2)
 HOOK_SIZE(4)
 HOOK_SIZE(8)
 HOOK_SIZE(16)
 
-HOOK void __tsan_read_range(void *p, size_t bytes)
+HOOK void __tsan_read_range(void *p, long bytes)
 {
-    check<false>(p, bytes, __builtin_return_address(0));
+    check<false>(p, (size_t)bytes, __builtin_return_address(0));
 }
 
-HOOK void __tsan_write_range(void *p, size_t bytes)
+HOOK void __tsan_write_range(void *p, long bytes)
 {
-    check<true>(p, bytes, __builtin_return_address(0));
+    check<true>(p, (size_t)bytes, __builtin_return_address(0));
 }
 
 HOOK void __tsan_vptr_update(void *, void *)
@@ -385,6 +387,7 @@ HOOK void __tsan_vptr_update(void *, void *)
 HOOK void __tsan_init()
 {
 }
+#endif
 
 /* ---- -fsanitize=bounds,alignment,shift,float-cast-overflow ---- */
 
@@ -400,26 +403,26 @@ struct place {
     cusim_fail("%s, at %s:%u", what, at->file, at->line);
 }
 
-HOOK void __ubsan_handle_out_of_bounds_abort(void *data, uintptr_t index)
+HOOK void __ubsan_handle_out_of_bounds_abort(void *data, void *index)
 {
     char text[96];
-    snprintf(text, sizeof text, "index %lld is outside the array", (long long)index);
+    snprintf(text, sizeof text, "index %lld is outside the array", (long long)(intptr_t)index);
     fail_language(data, text);
 }
 
-HOOK void __ubsan_handle_type_mismatch_v1_abort(void *data, uintptr_t p)
+HOOK void __ubsan_handle_type_mismatch_v1_abort(void *data, void *p)
 {
     char text[96];
-    snprintf(text, sizeof text, "address %#llx is not aligned for its type", (unsigned long long)p);
+    snprintf(text, sizeof text, "address %p is not aligned for its type", p);
     fail_language(data, text);
 }
 
-HOOK void __ubsan_handle_shift_out_of_bounds_abort(void *data, uintptr_t, uintptr_t)
+HOOK void __ubsan_handle_shift_out_of_bounds_abort(void *data, void *, void *)
 {
     fail_language(data, "a shift by too much, or of a negative number");
 }
 
-HOOK void __ubsan_handle_float_cast_overflow_abort(void *data, uintptr_t)
+HOOK void __ubsan_handle_float_cast_overflow_abort(void *data, void *)
 {
     fail_language(data, "a floating-point number does not fit the integer it is converted to");
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fcntl.h>
 #include <map>
+#include <sanitizer/asan_interface.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,6 +145,8 @@ cudaError_t allocate(size_t bytes, int device, void **out)
     char *start = place + pages - rounded;
     if (!HAS_HOOKS) {
         memset(raw(start), 0xff, rounded); /* else the hooks know what was never written */
+        ASAN_POISON_MEMORY_REGION(place, pages + PAGE);
+        ASAN_UNPOISON_MEMORY_REGION(start, bytes);
     }
     g_blocks[start] = {bytes, ++g_count, device};
     g_live_bytes[device] += rounded;
@@ -164,6 +167,7 @@ void release(void *p)
     g_live_bytes[it->second.device] -= rounded;
     fallocate(g_file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, start - g_region, (off_t)pages);
     shadow_release(start, pages);
+    ASAN_POISON_MEMORY_REGION(start, pages);
     g_last_start = g_last_end = nullptr;
     count_live("device memory", -1);
     g_blocks.erase(it);

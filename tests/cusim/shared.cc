@@ -2,6 +2,7 @@
 #include "tests/cusim/shadow.h"
 
 #include <map>
+#include <sanitizer/asan_interface.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,8 @@ static char *take_place(size_t bytes, size_t align)
     g_used += pages + PAGE;
     char *start = first_page + pages - rounded;
     shadow_allocate(start, bytes);
+    ASAN_POISON_MEMORY_REGION(first_page, pages);
+    ASAN_UNPOISON_MEMORY_REGION(start, bytes);
     return start;
 }
 

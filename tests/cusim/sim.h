@@ -95,18 +95,22 @@ void catch_faults_here(); /* on this host thread also when the stack is a fiber'
 
 struct fiber {
     void *stack_pointer;
+    const void *stack; /* its lowest address */
+    size_t stack_bytes;
+    void *shadow; /* AddressSanitizer's */
 };
 bool is_stack_guard(const void *p);
 void fiber_here(int i); /* fiber i runs now */
 extern char *g_own_stack, *g_stacks, *g_stacks_end;
-static const size_t STACK_BYTES = 64 << 10;
-static inline bool is_own_stack(const void *p) /* the running thread's */
+static const size_t STACK_BYTES = HAS_HOOKS ? 64 << 10 : 256 << 10; /* other sanitizers take more */
+static inline bool is_own_stack(const void *p)                      /* the running thread's */
 {
     return (size_t)((const char *)p - g_own_stack) < STACK_BYTES;
 }
 /* Makes fiber i start at entry when it is next switched to. */
 void fiber_prepare(fiber &it, int i, void (*entry)());
 void fiber_switch(fiber &from, fiber &to);
+void fiber_entered(fiber &host); /* first thing on a fiber; host: what fiber_switch began with */
 
 static inline bool is_on_fiber() /* does the caller run on a fiber's stack? */
 {
