@@ -208,8 +208,8 @@ TERN_DEVICE void softmax(const tern_attention_params &p,
 }
 
 template <int ROWS, int COLUMNS>
-__global__ __launch_bounds__(TERN_ATTENTION_THREADS) void tern_attention_plain_fwd_kernel(
-    const tern_attention_params p)
+__global__ __launch_bounds__(TERN_ATTENTION_THREADS,
+                             2) void tern_attention_plain_fwd_kernel(const tern_attention_params p)
 {
     TERN_DYNAMIC_SHARED(float, shared);
     TERN_SHARED(weights<ROWS>, exchanges, [WARPS][TILE]);
@@ -245,8 +245,8 @@ __global__ __launch_bounds__(TERN_ATTENTION_THREADS) void tern_attention_plain_f
 }
 
 template <int ROWS, int COLUMNS>
-__global__ __launch_bounds__(TERN_ATTENTION_THREADS) void tern_attention_plain_dq_kernel(
-    const tern_attention_params p)
+__global__ __launch_bounds__(TERN_ATTENTION_THREADS,
+                             2) void tern_attention_plain_dq_kernel(const tern_attention_params p)
 {
     TERN_DYNAMIC_SHARED(float, shared);
     TERN_SHARED(weights<ROWS>, exchanges, [WARPS][TILE]);
@@ -320,8 +320,8 @@ TERN_DEVICE void add_tile(const tern_attention_params &p,
 }
 
 template <int ROWS, int COLUMNS>
-__global__ __launch_bounds__(TERN_ATTENTION_THREADS) void tern_attention_plain_dkv_kernel(
-    const tern_attention_params p)
+__global__ __launch_bounds__(TERN_ATTENTION_THREADS,
+                             2) void tern_attention_plain_dkv_kernel(const tern_attention_params p)
 {
     TERN_DYNAMIC_SHARED(float, shared);
     TERN_SHARED(weights<ROWS>, exchanges, [WARPS][TILE]);
