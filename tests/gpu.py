@@ -46,7 +46,8 @@ GOALS = (
 CONFIG = """\
 model: {{{model}}}
 data: {{train: ["{tokens}"]}}
-train: {{steps: 1000000, sequence_length: {sequence}, global_batch: {sequences}, micro_batch: {micro}, lanes: {lanes}, precision: bf16}}
+train: {{steps: 1000000, sequence_length: {sequence}, global_batch: {sequences}, micro_batch: {micro}, lanes: {lanes},
+  precision: bf16, deterministic: {deterministic}}}
 optimizer: {{lr: 1e-4, schedule: constant, warmup_steps: 0}}
 """
 
@@ -111,11 +112,12 @@ class Bench:
             raise Fail(f"{os.path.basename(command[0])} ended with {status}: {last_line(err or out)}")
         return out
 
-    def write_config(self, name, model, sequence, sequences, micro, lanes):
+    def write_config(self, name, model, sequence, sequences, micro, lanes, is_deterministic=True):
         path = os.path.join(self.folder, f"{name}.yaml")
         with open(path, "w", encoding="utf-8") as file:
             file.write(CONFIG.format(model=model, tokens=os.path.join(self.folder, "tokens.bin"), sequence=sequence,
-                                     sequences=sequences, micro=micro, lanes=lanes))
+                                     sequences=sequences, micro=micro, lanes=lanes,
+                                     deterministic=str(is_deterministic).lower()))
         return path
 
 
@@ -220,7 +222,7 @@ def read_steps(run):
 def train(bench, size, micro, run):
     """Step records until there are enough or the time is over, seconds from the start to the first step; None: too large."""
     model = f"preset: {size['preset']}" + size.get("more", "")
-    config = bench.write_config(run, model, size["sequence"], size["sequences"], micro, size["lanes"])
+    config = bench.write_config(run, model, size["sequence"], size["sequences"], micro, size["lanes"], False)
     begin, startup, steps = time.monotonic(), None, []
     process = bench.start([bench.path("bin/tern"), "train", config, "--run-dir", run])
     try:
@@ -241,7 +243,8 @@ def train(bench, size, micro, run):
 
 
 def part_train(bench, result, name):
-    """tokens/s and MFU of `tern train` on random tokens, at the largest micro-batch that fits."""
+    """tokens/s and MFU of `tern train` on random tokens, at the largest micro-batch that fits, as fast as it is allowed to be
+    (deterministic: false, so that matrix products are chosen by time)."""
     size = bench.sizes[name]
     write_tokens(os.path.join(bench.folder, "tokens.bin"), size["sequences"] * size["sequence"] * 4 + 1,
                  size.get("vocab", 50257))
@@ -257,7 +260,7 @@ def part_train(bench, result, name):
     steps, startup = found
     counted = steps[size["warm"]:]
     result |= {"preset": size["preset"], "micro_batch": micro, "sequence": size["sequence"], "startup_seconds": startup,
-               "steps": len(steps)}
+               "steps": len(steps), "deterministic": False}
     if not counted:
         raise Fail(f"{len(steps)} steps in {size['seconds']} s, more than {size['warm']} are needed to count any")
     middle = sorted(counted, key=lambda step: step["step_seconds"])[len(counted) // 2]
