@@ -25,6 +25,11 @@ RULES = (
     Rule(r"(embed_fwd|glu_fwd|glu_bwd|rope)_kernel<.*, [48].*>", "load store"),
     Rule(r"(embed_fwd|glu_fwd|glu_bwd|rope|embed_positions|embed_chunks|bias_bwd)_kernel<.*, 1(, .*)?>"),
     Rule(r"(embed_positions|embed_chunks)_kernel<.*, 4>", "load store"),
+    # loads go to shared memory directly (LDGSTS)
+    Rule(r"tern_attention_(fwd|dq|dkv)_kernel<.*>", "load store", tensor=True),
+    Rule(r"tern_attention_stats_kernel", "load"),
+    # f32 and odd head widths: right, not fast
+    Rule(r"tern_attention_plain_(fwd|dq|dkv)_kernel<.*>", hot=False),
     Rule(r"embed_parts_kernel<4>", "load store"),
     Rule(r"embed_parts_kernel<1>"),
     Rule(r"bias_bwd_kernel<.*, [48]>", "load"),  # a block's sums are a few hundred bytes
@@ -62,7 +67,7 @@ SHARED_RESERVED = 1 << 10  # of every block, for the system
 OPCODES = (
     ("HMMA", re.compile(r"(HMMA|HGMMA|UTCHMMA)(\.|$)")),
     ("LDSM", re.compile(r"LDSM(\.|$)")),
-    ("LDGSTS", re.compile(r"LDGSTS(\.|$)")),
+    ("LDGSTS", re.compile(r"LDGSTS\.(\S*\.)?128(\.|$)")),
     ("LDG.128", re.compile(r"LDG\.(\S*\.)?(128|ENL2\.256)(\.|$)")),
     ("STG.128", re.compile(r"STG\.(\S*\.)?(128|ENL2\.256)(\.|$)")),
     ("local", re.compile(r"(LDL|STL)(\.|$)")),
@@ -173,9 +178,9 @@ def judge(kernel, rule, problems):
         bad(f"uses local memory (stack {kernel.stack} bytes, {kernel.count['local']} LDL and STL), expected none")
     if rule.tensor and (kernel.count["HMMA"] == 0 or kernel.count["LDSM"] == 0):
         bad(f"has {kernel.count['HMMA']} tensor-core instructions and {kernel.count['LDSM']} matrix loads, expected both")
-    for access, column in (("load", "LDG.128"), ("store", "STG.128")):
-        if access in rule.wide.split() and kernel.count[column] == 0:
-            bad(f"has no {column}: its {access}s are narrower than 128 bits")
+    for access, columns in (("load", ("LDG.128", "LDGSTS")), ("store", ("STG.128",))):
+        if access in rule.wide.split() and not any(kernel.count[column] for column in columns):
+            bad(f"has no {columns[0]}: its {access}s are narrower than 128 bits")
     if kernel.threads == 0:
         bad("threads of a block unknown: give it __launch_bounds__, or a number in the table")
 
