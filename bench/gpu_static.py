@@ -29,7 +29,7 @@ RULES = (
     Rule(r"tern_attention_(fwd|dq|dkv)_kernel<.*>", "load store", tensor=True),
     Rule(r"tern_attention_stats_kernel", "load"),
     # f32 and odd head widths: right, not fast
-    Rule(r"tern_attention_plain_(fwd|dq|dkv)_kernel<.*>", hot=False),
+    Rule(r"tern_attention_plain_(fwd|dq|dkv)_kernel<.*>"),
     Rule(r"embed_parts_kernel<4>", "load store"),
     Rule(r"embed_parts_kernel<1>"),
     Rule(r"bias_bwd_kernel<.*, [48]>", "load"),  # a block's sums are a few hundred bytes
@@ -43,10 +43,6 @@ RULES = (
     Rule(r"tern_span_kernel<[48], \d, (adamw|act_fwd|act_bwd|add)_op<.*>>", "load store"),
     Rule(r"tern_span_kernel<4, \d, cast_op<float, unsigned short>>", "load"),
     Rule(r"tern_span_kernel<4, \d, cast_op<unsigned short, float>>", "store"),
-    # tiles come by asynchronous copies, which have a column of their own
-    Rule(r"tern_attention_(fwd|dq|dkv)_kernel<.*>", "store", tensor=True),
-    Rule(r"tern_attention_stats_kernel", "load"),  # two numbers a row
-    Rule(r"tern_attention_plain_(fwd|dq|dkv)_kernel<.*>"),  # any stride and alignment
     # blas_side.cu: what cuBLASLt does not do itself; blocks of 32 x 8
     Rule(r"finish_kernel<.*>", "load store", threads=256),
 )
