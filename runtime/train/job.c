@@ -443,7 +443,7 @@ static tern_status open_state(struct tern_job *job)
     tern_status status = job->found.is_there
                              ? restore(job)
                              : tern_train_state_init(&job->state, (uint64_t)job->config.train.seed,
-                                                     tern_device_threads(job->device));
+                                                     job->compute.threads);
     TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
     TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_train_state_publish(&job->state)));
     if (job->found.is_there && job->comm->rank == 0) {
