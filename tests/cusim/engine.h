@@ -4,10 +4,21 @@
  * are queues that are drained in an order drawn from a seed. Wrong programs end the process with a sentence that names
  * the kernel, block, thread and source line.
  *
+ * A report ends with the line that runs the same again. A run is a function of its seed as long as one host thread calls
+ * and cusim_run_in_background was not called (NCCL does). In a debugger: break on cusim_fail.
+ *
+ * What it cannot see: time; registers and occupancy (bench/gpu_static.sh); a mistake that the kernel and the simulator
+ * share, such as the layout of a fragment (one run on a GPU settles that); the rounding of tensor cores and of fast math;
+ * order by atomics and __threadfence (there are none); bytes as a race of neighbours (cells are two bytes); an index so
+ * far out that it meets another allocation; host threads that touch device memory while a kernel runs; blocks that wait for
+ * each other (they run one after another). Kernels built for AddressSanitizer have no access hooks, so no races there.
+ *
  * Environment:
  *   CUSIM_SEED=7         the order of everything; the report of a failure names its own
  *   CUSIM_DEVICES=8      how many GPUs there are
- *   CUSIM_MEMORY_MB=4096 how much memory each has */
+ *   CUSIM_MEMORY_MB=4096 how much memory each has
+ *   CUSIM_SPAN_MB=8192   addresses of each: fewer come round sooner
+ */
 #ifndef TERN_TESTS_CUSIM_ENGINE_H
 #define TERN_TESTS_CUSIM_ENGINE_H
 
