@@ -479,7 +479,7 @@ static void build_cast(struct tern_instance *in)
     *args = (struct tern_cast_args){.n = d[CAST_N],
                                     .src_dtype = (enum tern_dtype)d[CAST_FROM],
                                     .dst_dtype = (enum tern_dtype)d[CAST_TO]};
-    TENSOR(in, cast, src, args->src_dtype, TERN_ROLE_IN, 1, args->n);
+    TENSOR(in, cast, src, args->src_dtype, TERN_ROLE_IN, 1, args->n)->fill = TERN_FILL_TIES;
     TENSOR(in, cast, dst, args->dst_dtype, TERN_ROLE_OUT, 1, args->n);
 }
 

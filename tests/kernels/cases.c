@@ -185,6 +185,8 @@ static void add_bias(void)
         add(TERN_OP_BIAS_BWD, (enum tern_case_data)data, DIMS(300, 130, 0, 1));
     }
     add(TERN_OP_BIAS_BWD, TERN_DATA_NORMAL, DIMS(1, 64, 0, 0));
+    add(TERN_OP_BIAS_BWD, TERN_DATA_NORMAL,
+        DIMS(1100, 24, 0, 1)); /* tall: many runs of few columns */
     add(TERN_OP_BIAS_BWD, TERN_DATA_NORMAL, DIMS(1200, 4096, 0, 1));
     bench(TERN_OP_BIAS_BWD, DIMS(1024, 3072, 0, 1));
 }
@@ -214,6 +216,11 @@ static void add_attention_tiles(enum tern_op op)
     static const int64_t windows[] = {1, 4, 5, 64, 65};
     for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
         add(op, TERN_DATA_NORMAL, DIMS(1, 150, 150, 1, 1, 64, ATT_PACKED, windows[i], 1));
+    }
+    /* a window whose edge is the edge of a tile of keys, of rows, of both */
+    static const int64_t edges[] = {50, 66, 79, 95};
+    for (size_t i = 0; i < sizeof edges / sizeof edges[0]; i++) {
+        add(op, TERN_DATA_NORMAL, DIMS(1, 150, 150, 2, 1, 64, ATT_PACKED, edges[i], 1));
     }
     for (int data = TERN_DATA_DENORMAL; data < TERN_DATA_COUNT; data++) {
         add(op, (enum tern_case_data)data, DIMS(1, 67, 67, 4, 1, 64, ATT_PACKED, 0, 1));
@@ -335,6 +342,7 @@ static void add_loss(void)
         add(TERN_OP_CROSS_ENTROPY, (enum tern_case_data)data, DIMS(6, 200, 1, 1, 1, 1));
     }
     add(TERN_OP_CROSS_ENTROPY, TERN_DATA_NORMAL, DIMS(1, 257, 0, 1, 1));
+    add(TERN_OP_CROSS_ENTROPY, TERN_DATA_LARGE, DIMS(12, 1, 0, 1, 0)); /* maxima far below 0 */
     add(TERN_OP_CROSS_ENTROPY, TERN_DATA_NORMAL, DIMS(3, 20011, 0, 1, 1));
     add(TERN_OP_CROSS_ENTROPY, TERN_DATA_NORMAL, DIMS(3, 20011, 0, 1, 1, 1));
     bench(TERN_OP_CROSS_ENTROPY, DIMS(128, 50257, 0, 0, 1));
@@ -360,6 +368,42 @@ static void add_optimizer(void)
     bench(TERN_OP_SUMSQ, DIMS(64, 8388608));
 }
 
+/* Whole vectors everywhere, and then one tensor after another that does not start on one. */
+static void add_shifts(void)
+{
+    static const struct {
+        enum tern_op op;
+        int tensors;
+        int64_t dim[TERN_CASE_DIMS];
+    } shapes[] = {
+        {TERN_OP_EMBED_FWD, 4, {12, 4, 64, 9, 1, 3}},
+        {TERN_OP_EMBED_BWD, 4, {12, 4, 64, 9, 1}},
+        {TERN_OP_NORM_FWD, 8, {5, 64, 0, 1, 0, 1, 1}},
+        {TERN_OP_NORM_BWD, 9, {9, 64, 0, 1, 0, 1, 1, 1}},
+        {TERN_OP_GEMM, 5, {16, 32, 40, 0, 1, 0, TERN_EPILOGUE_BIAS_GELU}},
+        {TERN_OP_BIAS_BWD, 2, {33, 64}},
+        {TERN_OP_ATTENTION_FWD, 4, {1, 20, 40, 2, 1, 64, ATT_CACHE, 0, 1}},
+        {TERN_OP_ATTENTION_BWD, 7, {1, 20, 40, 2, 1, 64, ATT_CACHE, 0, 1}},
+        {TERN_OP_ROPE, 3, {8, 4, 2, 64}},
+        {TERN_OP_ACT_FWD, 2, {1000}},
+        {TERN_OP_ACT_BWD, 3, {1000}},
+        {TERN_OP_GLU_FWD, 2, {4, 64}},
+        {TERN_OP_GLU_BWD, 3, {4, 64}},
+        {TERN_OP_ADD, 3, {1000}},
+        {TERN_OP_CROSS_ENTROPY, 4, {5, 64, 0, 1, 0, 1}},
+        {TERN_OP_ADAMW, 5, {1000, 2, 8}},
+        {TERN_OP_SUMSQ, 3, {5, 1000}},
+        {TERN_OP_CAST, 2, {1000, TERN_F32, TERN_BF16}},
+        {TERN_OP_CAST, 2, {1000, TERN_BF16, TERN_F32}},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        for (int tensor = 1; tensor <= shapes[i].tensors; tensor++) {
+            add(shapes[i].op, TERN_DATA_NORMAL, shapes[i].dim);
+            g_cases[g_count - 1].shift = tensor;
+        }
+    }
+}
+
 const struct tern_case *tern_cases_build(int *count_out)
 {
     if (g_cases == NULL) {
@@ -376,6 +420,7 @@ const struct tern_case *tern_cases_build(int *count_out)
         add_pointwise();
         add_loss();
         add_optimizer();
+        add_shifts();
     }
     *count_out = g_count;
     return g_cases;
@@ -395,6 +440,10 @@ const char *tern_case_name(const struct tern_case *c, char out[TERN_CASE_NAME_BY
         length += (size_t)snprintf(out + length, TERN_CASE_NAME_BYTES - length, " %s=%lld",
                                    g_dims[c->op][i], (long long)c->dim[i]);
     }
+    if (c->shift > 0) {
+        length +=
+            (size_t)snprintf(out + length, TERN_CASE_NAME_BYTES - length, " shift=%d", c->shift);
+    }
     snprintf(out + length, TERN_CASE_NAME_BYTES - length, " data=%s", g_data[c->data]);
     return out;
 }
@@ -406,6 +455,10 @@ static bool parse_word(const char *word, const char *value, struct tern_case *ou
             out->data = (enum tern_case_data)i;
             return true;
         }
+    }
+    if (strcmp(word, "shift") == 0) {
+        out->shift = atoi(value);
+        return true;
     }
     for (int i = 0; i < TERN_CASE_DIMS && g_dims[out->op][i] != NULL; i++) {
         if (strcmp(word, g_dims[out->op][i]) == 0) {

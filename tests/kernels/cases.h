@@ -32,6 +32,7 @@ struct tern_case {
     enum tern_op op;
     enum tern_case_data data;
     enum tern_case_use use; /* BENCH: too large for the slow reference, skipped by the tests */
+    int shift; /* n: tensor n, counted from 1, starts off the alignment; 0: all or none, by dim */
     int64_t dim[TERN_CASE_DIMS];
 };
 

@@ -105,7 +105,7 @@ static bool run_on(struct tern_instance *in,
     struct tern_result results[TERN_RUNNER_THREADS] = {0};
     char problem[TERN_PROBLEM_BYTES] = "";
     bool is_good = true;
-    for (int i = 0; i < TERN_RUNNER_THREADS && is_good; i++) {
+    for (int i = 0; i < tern_runner_threads() && is_good; i++) {
         tern_status status = tern_runner_prepare(runner, &in->limits);
         if (status == TERN_OK) {
             status = tern_instance_run(in, runner->devices[i], &results[i], problem);
@@ -129,12 +129,27 @@ static bool run_on(struct tern_instance *in,
     return is_good;
 }
 
+/* TERN_ELEMENTS_MAX=60000 leaves out cases with more elements in all their tensors. */
+static bool is_wanted(const struct tern_instance *in)
+{
+    const char *most = getenv("TERN_ELEMENTS_MAX");
+    int64_t elements = 0;
+    for (int i = 0; i < in->tensor_count; i++) {
+        elements += tern_tensor_elements(&in->tensors[i]);
+    }
+    return most == NULL || elements <= strtoll(most, NULL, 10);
+}
+
 static void run_case(const struct tern_case *c, int storage)
 {
     struct tern_instance in;
     struct tern_result want;
     char problem[TERN_PROBLEM_BYTES];
     tern_instance_build(&in, c, g_storages[storage]);
+    if (!is_wanted(&in)) {
+        tern_instance_fini(&in);
+        return;
+    }
     tern_status status = tern_instance_derive(&in, g_runners.ref);
     if (status == TERN_OK) {
         status = tern_instance_run(&in, g_runners.ref, &want, problem);
@@ -159,7 +174,8 @@ static bool wants_storage(const struct tern_case *c, int storage)
            (only == NULL || strcmp(only, tern_dtype_name(g_storages[storage])) == 0);
 }
 
-/* All cases of one op, or the one of TERN_CASE; TERN_OP=norm_bwd leaves the other ops out. */
+/* All cases of one op, or the one of TERN_CASE; TERN_OP=norm_bwd leaves the other ops out, TERN_FIRST=1 ends with the
+ * first failure. */
 static void test_op(void **state)
 {
     enum tern_op op = (enum tern_op)(intptr_t)*state;
@@ -175,7 +191,7 @@ static void test_op(void **state)
     } else if (!tern_case_parse(only, &one)) {
         fail_msg("TERN_CASE='%s' is not the name of a case, such as 'act_fwd n=3 act=1'", only);
     }
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && (g_failures == before || getenv("TERN_FIRST") == NULL); i++) {
         for (int s = 0; s < STORAGES && cases[i].op == op && cases[i].use == TERN_USE_TEST; s++) {
             if (wants_storage(&cases[i], s)) {
                 run_case(&cases[i], s);

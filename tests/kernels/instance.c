@@ -110,6 +110,17 @@ static double start_value(const struct tern_tensor *t, int64_t col)
     return (double)(t->limit * at / blocks);
 }
 
+/* Halfway between two neighbours in bf16. */
+static double tie_near(double x)
+{
+    float f = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    bits = (bits & 0xffff0000U) | 0x8000U;
+    memcpy(&f, &bits, sizeof f);
+    return (double)f;
+}
+
 static double fill_value(const struct tern_instance *in,
                          const struct tern_tensor *t,
                          int64_t row,
@@ -120,6 +131,9 @@ static double fill_value(const struct tern_instance *in,
         return data_value(t, TERN_DATA_NORMAL, row, col);
     case TERN_FILL_POSITIVE:
         return fabs(data_value(t, TERN_DATA_NORMAL, row, col)) / 100;
+    case TERN_FILL_TIES:
+        return col % 3 == 1 ? tie_near(data_value(t, in->c.data, row, col))
+                            : data_value(t, in->c.data, row, col);
     case TERN_FILL_IDS:
         return (double)(tern_random_u64(SEED, stream_of(t->name), (uint64_t)col) %
                         (uint64_t)t->limit);
@@ -145,14 +159,22 @@ static double *doubles(int64_t count)
     return block;
 }
 
+/* One tensor if the case says which, else all of half of the cases, whatever their order. */
+static unsigned shifted_of(const struct tern_case *c)
+{
+    bool is_shifted = false;
+    for (int i = 0; i < TERN_CASE_DIMS; i++) {
+        is_shifted ^= (c->dim[i] / 2 % 2) != 0;
+    }
+    return c->shift > 0 ? 1U << (c->shift - 1) : is_shifted ? ~0U : 0;
+}
+
 void tern_instance_build(struct tern_instance *in,
                          const struct tern_case *c,
                          enum tern_dtype storage)
 {
     *in = (struct tern_instance){.c = *c, .storage = storage};
-    for (int i = 0; i < TERN_CASE_DIMS; i++) { /* half of the cases, whatever their order */
-        in->is_shifted ^= (c->dim[i] / 2 % 2) != 0;
-    }
+    in->shifted = shifted_of(c);
     tern_build_shapes(in);
     for (int i = 0; i < in->tensor_count; i++) {
         struct tern_tensor *t = &in->tensors[i];
@@ -300,11 +322,12 @@ struct buffer {
 
 static tern_status buffer_init(struct buffer *buffer,
                                const struct tern_instance *in,
-                               const struct tern_tensor *t,
+                               int tensor,
                                struct tern_device *device)
 {
+    const struct tern_tensor *t = &in->tensors[tensor];
     size_t size = tern_dtype_bytes(t->dtype);
-    buffer->data_offset = GUARD_BYTES + (in->is_shifted ? size : 0);
+    buffer->data_offset = GUARD_BYTES + (in->shifted >> tensor & 1 ? size : 0);
     buffer->data_bytes = (size_t)tern_tensor_elements(t) * size;
     buffer->block_bytes = buffer->data_offset + buffer->data_bytes + GUARD_BYTES;
     buffer->image = tern_alloc("test", buffer->block_bytes);
@@ -424,7 +447,7 @@ tern_status tern_instance_run(const struct tern_instance *in,
     *result_out = (struct tern_result){.count = in->tensor_count};
     problem_out[0] = '\0';
     for (int i = 0; i < in->tensor_count; i++) {
-        TERN_GOTO_IF_ERR(status, buffer_init(&buffers[i], in, &in->tensors[i], device), out);
+        TERN_GOTO_IF_ERR(status, buffer_init(&buffers[i], in, i, device), out);
     }
     set_pointers(in, buffers, &args);
     int64_t before = tern_mem_stats().total_blocks;

@@ -22,6 +22,7 @@ enum tern_fill {
     TERN_FILL_DATA,     /* as the case says */
     TERN_FILL_NORMAL,   /* N(0, 1) whatever the case says */
     TERN_FILL_POSITIVE, /* |N(0, 1)| / 100 */
+    TERN_FILL_TIES,     /* as the case says, but every third lies halfway between two bf16 */
     TERN_FILL_IDS,      /* [0, limit) */
     TERN_FILL_TARGETS,  /* [0, limit), some -1 or limit when the case ignores some */
     TERN_FILL_COS,
@@ -81,7 +82,7 @@ struct tern_instance {
     struct tern_slot slots[TERN_SLOTS_MAX];
     int slot_count;
     struct tern_op_limits limits;
-    bool is_shifted; /* buffers start one element off the alignment of the allocator */
+    unsigned shifted; /* bit i: tensor i starts one element off the alignment of the allocator */
 };
 
 /* What one run left behind, tensor by tensor, as doubles with padding. */

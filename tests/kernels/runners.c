@@ -13,6 +13,13 @@ enum {
     BACKENDS_MAX = 8
 };
 
+int tern_runner_threads(void)
+{
+    const char *text = getenv("TERN_RUNS");
+    int runs = text == NULL ? TERN_RUNNER_THREADS : atoi(text);
+    return runs < 1 || runs > TERN_RUNNER_THREADS ? TERN_RUNNER_THREADS : runs;
+}
+
 static void close_runner(struct tern_runner *runner)
 {
     for (int i = 0; i < TERN_RUNNER_THREADS; i++) {
@@ -31,7 +38,7 @@ static tern_status add_runner(struct tern_runners *runners, const char *backend,
     if (isa != NULL) {
         setenv("TERN_CPU_ISA", isa, 1);
     }
-    for (int i = 0; i < TERN_RUNNER_THREADS; i++) {
+    for (int i = 0; i < tern_runner_threads(); i++) {
         TERN_RETURN_IF_ERR(tern_device_open(backend, i + 1, &runner->devices[i]));
     }
     const char *found = tern_device_isa(runner->devices[0]);
@@ -121,7 +128,7 @@ tern_status tern_runner_prepare(struct tern_runner *runner, const struct tern_op
     grew |= grow(&have->head_width, limits->head_width);
     grew |= grow(&have->batch, limits->batch);
     grew |= grow(&have->vocab, limits->vocab);
-    for (int i = 0; grew && i < TERN_RUNNER_THREADS; i++) {
+    for (int i = 0; grew && i < tern_runner_threads(); i++) {
         size_t bytes;
         TERN_RETURN_IF_ERR(tern_device_prepare(runner->devices[i], have, &bytes));
     }

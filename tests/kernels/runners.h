@@ -10,6 +10,9 @@ enum {
     TERN_RUNNER_THREADS = 3
 };
 
+/* How many of them: all, or TERN_RUNS in the environment. */
+int tern_runner_threads(void);
+
 /* One backend at one level, opened with 1, 2 and 3 threads. */
 struct tern_runner {
     char name[64]; /* "ref", "cpu/avx2" */
