@@ -161,6 +161,8 @@ static void test_late(void **state)
     hold_back(&views[3], 16);
     expect(views, TERN_ERR_TIMEOUT, "rank 3 (host b) is late: the program has not come",
            "not by rank 3");
+    views[3].place.enqueued = 17; /* it has come to it, and its GPU not */
+    expect(views, TERN_ERR_TIMEOUT, "rank 3 (host b) is late: the GPU is still", "not by rank 3");
     views[3].place.enqueued = 19;
     expect(views, TERN_ERR_TIMEOUT, "rank 3 (host b) is late: the GPU is still", "not by rank 3");
     /* rank 2 is still in operation 16, where it waits for rank 3: rank 2 is not to blame */

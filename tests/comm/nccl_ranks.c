@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 struct bench {
     struct tern_comm *host, *comm;
@@ -182,6 +183,15 @@ static tern_status nothing_job(struct tern_comm *comm, void *arg)
     return comm->table->barrier(comm);
 }
 
+static tern_status poll_to_end(struct bench *b, uint64_t ticket)
+{
+    tern_status status = TERN_ERR_AGAIN;
+    while (status == TERN_ERR_AGAIN) {
+        status = tern_comm_poll(b->comm, ticket);
+    }
+    return status;
+}
+
 static int check_tickets(struct bench *b)
 {
     uint64_t ticket = 0;
@@ -192,14 +202,99 @@ static int check_tickets(struct bench *b)
             return failed(b, "submit");
         }
     }
-    tern_status status = TERN_ERR_AGAIN;
-    while (status == TERN_ERR_AGAIN) {
-        status = tern_comm_poll(b->comm, ticket);
-    }
-    failures += status == TERN_OK && tern_comm_wait(b->comm, ticket) == TERN_OK &&
+    failures += poll_to_end(b, ticket) == TERN_OK && tern_comm_wait(b->comm, ticket) == TERN_OK &&
                         tern_comm_wait(b->comm, 1) == TERN_OK
                     ? 0
                     : failed(b, "poll");
+    return failures;
+}
+
+/* Blocks of one job of two exchanges. */
+struct relay {
+    struct tern_dptr mine, between, came;
+    size_t bytes;
+};
+
+/* To oneself, then to the next rank what came of that. */
+static tern_status relay_job(struct tern_comm *comm, void *arg)
+{
+    const struct relay *it = arg;
+    int next = (comm->rank + 1) % comm->size;
+    int last = (comm->rank - 1 + comm->size) % comm->size;
+    struct tern_comm_message first[] = {{comm->rank, true, it->mine, it->bytes},
+                                        {comm->rank, false, it->between, it->bytes}};
+    struct tern_comm_message second[] = {{next, true, it->between, it->bytes},
+                                         {last, false, it->came, it->bytes}};
+    struct tern_comm_message third[] = {{next, true, it->came, it->bytes},
+                                        {last, false, it->mine, it->bytes}};
+    TERN_RETURN_IF_ERR(comm->table->exchange(comm, first, 2));
+    TERN_RETURN_IF_ERR(comm->table->exchange(comm, second, 2));
+    return comm->table->exchange(comm, third, 2);
+}
+
+/* Who has polled an operation to its end need not wait for it: what came is there, for any queue. */
+static int check_poll(struct bench *b)
+{
+    enum {
+        BYTES = 3000
+    };
+    int size = b->comm->size;
+    unsigned char host[BYTES];
+    struct relay relay = {.bytes = BYTES};
+    bool is_good = b->table->alloc(b->compute, "test", BYTES, &relay.mine) == TERN_OK &&
+                   b->table->alloc(b->compute, "test", BYTES, &relay.between) == TERN_OK &&
+                   b->table->alloc(b->compute, "test", BYTES, &relay.came) == TERN_OK;
+    for (int k = 0; k < 10 && is_good; k++) {
+        uint64_t ticket;
+        is_good = fill(b, host, relay.mine, BYTES, k) != NULL &&
+                  tern_comm_submit(b->comm, relay_job, &relay, &ticket) == TERN_OK &&
+                  poll_to_end(b, ticket) == TERN_OK &&
+                  b->table->download(b->compute, host, relay.mine, BYTES) == TERN_OK;
+        int from = (b->comm->rank - 2 + 2 * size) % size;
+        for (size_t j = 0; j < BYTES && is_good; j++) {
+            if (host[j] != pattern(from, j, k)) {
+                fprintf(stderr, "after a poll, round %d, byte %zu: wrong\n", k, j);
+                return 1;
+            }
+        }
+    }
+    b->table->free(b->compute, relay.mine);
+    b->table->free(b->compute, relay.between);
+    b->table->free(b->compute, relay.came);
+    return is_good ? 0 : failed(b, "exchanges and a poll");
+}
+
+/* Nobody's queue leaves a barrier before the last rank has come to it, whichever that is. It says so by a file. */
+static int check_barrier(struct bench *b)
+{
+    int32_t pid = (int32_t)getpid();
+    int32_t pids[16];
+    int failures = 0;
+    if (tern_comm_all_gather(b->host, &pid, sizeof pid, pids) != TERN_OK) {
+        return failed(b, "all_gather");
+    }
+    for (int late = 0; late < b->comm->size; late++) {
+        char path[64];
+        uint64_t ticket;
+        snprintf(path, sizeof path, "/tmp/tern-barrier-%d-%d", (int)pids[0], late);
+        if (b->comm->rank == late) {
+            usleep(30000);
+            FILE *file = fopen(path, "w");
+            failures += file != NULL && fclose(file) == 0 ? 0 : failed(b, path);
+        }
+        if (tern_comm_submit(b->comm, nothing_job, NULL, &ticket) != TERN_OK ||
+            poll_to_end(b, ticket) != TERN_OK) {
+            failures += failed(b, "barrier");
+        } else if (access(path, F_OK) != 0) {
+            fprintf(stderr, "rank %d left the barrier before rank %d came: wrong\n", b->comm->rank,
+                    late);
+            failures++;
+        }
+        failures += tern_comm_barrier(b->host) == TERN_OK ? 0 : failed(b, "barrier of the hosts");
+        if (b->comm->rank == late) {
+            unlink(path);
+        }
+    }
     return failures;
 }
 
@@ -232,12 +327,12 @@ static int check_adopt(struct bench *b)
 static int check_primitives(struct bench *b)
 {
     static const size_t sizes[] = {1, 7, 4096, 40007};
-    int failures = 0;
+    int failures = check_tickets(b); /* first: what comes then has tickets that have gone round */
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && failures == 0; i++) {
         failures += check_exchange(b, sizes[i], i < 2 ? 20 : 5);
         failures += check_ranges(b, (int64_t)sizes[i], (int)i);
     }
-    failures += check_tickets(b) + check_refusals(b);
+    failures += check_poll(b) + check_barrier(b) + check_refusals(b);
     return failures + (tern_comm_barrier(b->comm) == TERN_OK ? 0 : failed(b, "barrier"));
 }
 
