@@ -64,11 +64,11 @@ struct algorithm {
     uint64_t magic;
     uint64_t problem; /* hash of the types and sizes that it was made for */
     uint32_t id;
-    uint32_t align; /* bytes, of every matrix and its leading dimension */
+    uint32_t align; /* bytes, of A, C and D and their leading dimensions */
     uint32_t block; /* of k: summed by itself before it is added */
     uint32_t splits;
     uint32_t scheme;
-    uint32_t unused;
+    uint32_t align_b; /* of B */
     uint64_t workspace;
 };
 
@@ -224,29 +224,33 @@ uint64_t hash_of(const problem &p)
 /* ---- algorithms ---- */
 
 enum {
-    KINDS = 7
+    KINDS = 8,
+    GREEDY_BYTES = 40 << 20 /* more than the workspace that NVIDIA recommends */
 };
 
 /* The i-th that there is for the problem, in the heuristic's order. */
 algorithm kind(const problem &p, int i)
 {
     static const struct {
-        uint32_t align, block, splits, scheme;
+        uint32_t align, align_b, block, splits, scheme;
+        uint64_t workspace; /* 0: what its partial sums need */
     } kinds[KINDS] = {
-        {16, 32, 3, CUBLASLT_REDUCTION_SCHEME_INPLACE},
-        {2, 16, 2, CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE},
-        {16, 64, 1, CUBLASLT_REDUCTION_SCHEME_NONE},
-        {16, 32, 2, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE},
-        {8, 16, 1, CUBLASLT_REDUCTION_SCHEME_NONE},
-        {2, 24, 4, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE},
-        {2, 8, 1, CUBLASLT_REDUCTION_SCHEME_NONE},
+        {16, 16, 48, 2, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, GREEDY_BYTES},
+        {16, 16, 32, 3, CUBLASLT_REDUCTION_SCHEME_INPLACE, 0},
+        {2, 2, 16, 2, CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, 0},
+        {16, 16, 64, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 0},
+        {16, 16, 32, 2, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 0},
+        {8, 2, 16, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 0},
+        {2, 2, 24, 4, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 0},
+        {2, 2, 8, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 0},
     };
-    uint64_t partial = p.m * p.n * (kinds[i].splits - 1);
-    uint64_t workspace = kinds[i].scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE  ? 4 * partial
-                         : kinds[i].scheme == CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE ? 4 * partial
-                                                                                    : 0;
-    return {ALGORITHM,       hash_of(p),      (uint32_t)i, kinds[i].align, kinds[i].block,
-            kinds[i].splits, kinds[i].scheme, 0,           workspace};
+    const auto &it = kinds[i];
+    bool has_partial = it.scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE ||
+                       it.scheme == CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+    uint64_t partial = has_partial ? 4 * p.m * p.n * (it.splits - 1) : 0;
+    return {ALGORITHM, hash_of(p), (uint32_t)i,
+            it.align,  it.block,   it.splits,
+            it.scheme, it.align_b, std::max(partial, it.workspace)};
 }
 
 bool is_stride_good(const layout &it, uint32_t align)
@@ -258,7 +262,8 @@ bool is_allowed(const problem &p, const algorithm &algo, const preference &pref)
 {
     const layout *const layouts[] = {&p.a, &p.b, &p.c, &p.d};
     for (int i = 0; i < 4; i++) {
-        if (pref.align[i] % algo.align != 0 || !is_stride_good(*layouts[i], algo.align)) {
+        uint32_t align = i == 1 ? algo.align_b : algo.align;
+        if (pref.align[i] % align != 0 || !is_stride_good(*layouts[i], align)) {
             return false;
         }
     }
@@ -474,7 +479,7 @@ void check_addresses(const call &it)
     const char *algo = "the chosen algorithm needs",
                *epilogue = "epilogue kernels take for granted";
     require_address("A", it.a, it.algo.align, algo);
-    require_address("B", it.b, it.algo.align, algo);
+    require_address("B", it.b, it.algo.align_b, algo);
     require_address("C", it.c, it.algo.align, algo);
     require_address("D", it.d, it.algo.align, algo);
     if (has_bias(it.p)) {

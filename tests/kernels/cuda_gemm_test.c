@@ -337,6 +337,50 @@ static void test_shifted_operand(void **state)
     close_cuda();
 }
 
+/* Rows further apart than they are long, by whole vectors: the library's GELU takes d and aux so. */
+static void test_padded_rows(void **state)
+{
+    (void)state;
+    open_cuda(false);
+    g_seed = 12;
+    for (int epilogue = TERN_EPILOGUE_BIAS_GELU; epilogue <= TERN_EPILOGUE_DGELU; epilogue++) {
+        struct product p;
+        bf16_product(&p, 16, 32, 40);
+        free_product(&p);
+        p.args.epilogue = (enum tern_epilogue)epilogue;
+        p.args.ldd = 40;
+        make_blocks(&p, false);
+        check_product(&p);
+        free_product(&p);
+    }
+    close_cuda();
+}
+
+/* Both factors are converted, sums are f32 in the scratch: cut along m and along n. */
+static void test_cut_both_ways(void **state)
+{
+    (void)state;
+    struct product p = {.args = {.m = 150,
+                                 .n = 150,
+                                 .k = 40,
+                                 .lda = 40,
+                                 .ldb = 150,
+                                 .ldd = 150,
+                                 .epilogue = TERN_EPILOGUE_BIAS,
+                                 .a_dtype = TERN_F32,
+                                 .b_dtype = TERN_F32,
+                                 .d_dtype = TERN_BF16,
+                                 .bias_dtype = TERN_F32,
+                                 .compute = TERN_BF16}};
+    open_cuda(false);
+    g_seed = 13;
+    g_index = 0;
+    make_blocks(&p, false);
+    check_product(&p);
+    free_product(&p);
+    close_cuda();
+}
+
 /* After the first call of a shape nothing is allocated, neither here nor in the plugin. */
 static void test_no_allocation(void **state)
 {
@@ -643,6 +687,7 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_product),   cmocka_unit_test(test_shifted_operand),
+        cmocka_unit_test(test_padded_rows),   cmocka_unit_test(test_cut_both_ways),
         cmocka_unit_test(test_no_allocation), cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_graph),         cmocka_unit_test(test_file),
         cmocka_unit_test(test_stale_plan),    cmocka_unit_test(test_same_bits),
