@@ -28,6 +28,7 @@ static const struct {
     [TERN_FAULT_FILE_WRITE] = {"file.write", "one write call"},
     [TERN_FAULT_FILE_FSYNC] = {"file.fsync", "fsync of a file or folder"},
     [TERN_FAULT_FILE_RENAME] = {"file.rename", "rename of a finished file"},
+    [TERN_FAULT_CKPT_SETTLE] = {"ckpt.settle", "before the writer waits for the copied state"},
     [TERN_FAULT_CKPT_SHARD] = {"ckpt.shard", "before a rank writes its shard"},
     [TERN_FAULT_CKPT_VIEW] = {"ckpt.view", "before model.h5 is written"},
     [TERN_FAULT_CKPT_MANIFEST] = {"ckpt.manifest", "before the manifest is written"},

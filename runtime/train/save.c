@@ -66,6 +66,7 @@ int64_t tern_saver_bytes(const struct tern_train_state *state)
 
 static tern_status write_own(struct tern_saver *saver)
 {
+    tern_fault_pass(TERN_FAULT_CKPT_SETTLE);
     TERN_RETURN_IF_ERR(tern_train_state_settle_snapshot(saver->state));
     const struct tern_config_checkpoint *checkpoint = &saver->config->checkpoint;
     struct tern_ckpt_write write = {
