@@ -26,4 +26,22 @@ tern_status tern_host_sync(struct tern_device *device);
 void *tern_host_view(struct tern_device *device, struct tern_dptr p);
 void *tern_host_native(struct tern_device *device);
 
+/* Their slots in a struct tern_device_table. */
+/* clang-format off */
+#define TERN_HOST_SLOTS \
+    .alloc = tern_host_alloc, \
+    .free = tern_host_free, \
+    .after = tern_host_after, \
+    .memory = tern_host_memory, \
+    .pin = tern_host_pin, \
+    .unpin = tern_host_unpin, \
+    .upload = tern_host_upload, \
+    .download = tern_host_download, \
+    .upload_begin = tern_host_upload, \
+    .download_begin = tern_host_download, \
+    .sync = tern_host_sync, \
+    .host_view = tern_host_view, \
+    .native = tern_host_native
+/* clang-format on */
+
 #endif
