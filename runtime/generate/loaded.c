@@ -1,68 +1,17 @@
 /* loaded.c - from a path to weights on a device. */
 #include "runtime/generate/loaded.h"
 
-#include "io/checkpoint.h"
-#include "io/file.h"
-#include "models/stored.h"
 #include "runtime/base/mem.h"
-#include "runtime/base/text.h"
+#include "runtime/generate/weights.h"
 #include "runtime/plan/compute.h"
-#include "runtime/train/config.h"
-#include "runtime/train/cursor.h"
 
-#include <stdio.h>
-#include <string.h>
-
-/* The checkpoint folder that a MODEL argument means, and the run directory it belongs to. */
-static tern_status find_checkpoint(const char *model,
-                                   char ckpt[TERN_CKPT_PATH_BYTES],
-                                   char run[TERN_PATH_BYTES])
-{
-    char probe[TERN_PATH_BYTES];
-    int64_t step;
-    if (!tern_file_exists(model)) {
-        return tern_fail(TERN_ERR_NOT_FOUND, "%s: no such file or directory", model);
-    }
-    TERN_RETURN_IF_ERR(tern_path_join(probe, model, "MANIFEST.json"));
-    if (tern_file_exists(probe)) {
-        size_t length = strlen(model); /* MANIFEST.json fitted behind it, so it fits */
-        while (length > 1 && model[length - 1] == '/') {
-            length--;
-        }
-        snprintf(ckpt, TERN_CKPT_PATH_BYTES, "%.*s", (int)length, model);
-        TERN_RETURN_IF_ERR(tern_path_join(run, model, "../.."));
-        return tern_ckpt_verify(ckpt);
-    }
-    TERN_RETURN_IF_ERR(tern_path_join(probe, model, "ckpt"));
-    if (!tern_file_is_folder(probe)) {
-        return tern_fail(
-            TERN_ERR_INPUT,
-            "%s: is neither a run directory (no ckpt/) nor a checkpoint of one (no MANIFEST.json)",
-            model);
-    }
-    TERN_RETURN_IF_ERR(tern_path_join(run, model, "."));
-    return tern_ckpt_find(model, ckpt, &step);
-}
-
-static tern_status read_config(const struct tern_ckpt_reader *reader,
-                               const char *ckpt,
-                               struct tern_train_config *config)
-{
-    struct tern_cursor cursor;
-    char *yaml = NULL;
-    TERN_RETURN_IF_ERR(tern_cursor_read(tern_ckpt_state_json(reader), &cursor, &yaml));
-    tern_status status = tern_train_config_parse(ckpt, yaml, strlen(yaml), NULL, 0, config);
-    tern_free(yaml);
-    return status == TERN_OK ? tern_model_config_check(&config->model) : status;
-}
-
-/* One tensor from the checkpoint to its place, through `rows` (f32, room for the largest piece). */
+/* One tensor to its place, through `rows` (f32, room for the largest piece). */
 enum {
     PIECE_ELEMENTS = 4 << 20
 };
 
 static tern_status load_param(struct tern_loaded *loaded,
-                              struct tern_ckpt_reader *reader,
+                              struct tern_weights *weights,
                               const struct tern_param *param,
                               float *rows,
                               struct tern_dptr stage)
@@ -73,7 +22,7 @@ static tern_status load_param(struct tern_loaded *loaded,
     for (int64_t row = 0; row < param->shape[0]; row += step) {
         int64_t take = param->shape[0] - row < step ? param->shape[0] - row : step;
         int64_t n = take * param->shape[1];
-        TERN_RETURN_IF_ERR(tern_ckpt_read(reader, "model", param->name, row, take, rows));
+        TERN_RETURN_IF_ERR(tern_weights_read(weights, param, row, take, rows));
         TERN_RETURN_IF_ERR(table->upload(loaded->device, stage, rows, (size_t)n * sizeof *rows));
         struct tern_cast_args cast = {
             .src = stage,
@@ -88,7 +37,7 @@ static tern_status load_param(struct tern_loaded *loaded,
     return TERN_OK;
 }
 
-static tern_status load_weights(struct tern_loaded *loaded, struct tern_ckpt_reader *reader)
+static tern_status load_weights(struct tern_loaded *loaded, struct tern_weights *weights)
 {
     const struct tern_device_table *table = loaded->device->ops->device;
     const struct tern_params *params = &loaded->model.params;
@@ -96,7 +45,7 @@ static tern_status load_weights(struct tern_loaded *loaded, struct tern_ckpt_rea
     for (int i = 0; i < params->count; i++) {
         largest = params->items[i].shape[1] > largest ? params->items[i].shape[1] : largest;
     }
-    TERN_RETURN_IF_ERR(tern_stored_check(params, reader, "model"));
+    TERN_RETURN_IF_ERR(tern_weights_check(weights, params));
     size_t bytes = (size_t)params->flat_size * tern_dtype_bytes(loaded->model.dtype);
     TERN_RETURN_IF_ERR(table->alloc(loaded->device, "weights", bytes, &loaded->weights));
     float *rows = tern_alloc("load", (size_t)largest * sizeof *rows);
@@ -109,7 +58,7 @@ static tern_status load_weights(struct tern_loaded *loaded, struct tern_ckpt_rea
     TERN_GOTO_IF_ERR(
         status, table->alloc(loaded->device, "load", (size_t)largest * sizeof *rows, &stage), out);
     for (int i = 0; i < params->count; i++) {
-        TERN_GOTO_IF_ERR(status, load_param(loaded, reader, &params->items[i], rows, stage), out);
+        TERN_GOTO_IF_ERR(status, load_param(loaded, weights, &params->items[i], rows, stage), out);
     }
 out:
     table->free(loaded->device, stage);
@@ -122,13 +71,6 @@ static tern_status open_device(struct tern_loaded *loaded)
     struct tern_compute compute;
     TERN_RETURN_IF_ERR(tern_compute_choose(NULL, &compute));
     return tern_device_open(compute.backend, compute.threads, &loaded->device);
-}
-
-static tern_status open_tokenizer(struct tern_loaded *loaded, const char *run)
-{
-    char path[TERN_PATH_BYTES];
-    TERN_RETURN_IF_ERR(tern_path_join(path, run, "tokenizer.json"));
-    return tern_file_exists(path) ? tern_tokenizer_open(path, &loaded->tokenizer) : TERN_OK;
 }
 
 tern_status tern_loaded_encode(const struct tern_loaded *loaded,
@@ -166,26 +108,24 @@ tern_status tern_loaded_open(const char *model,
                              enum tern_loaded_precision precision,
                              struct tern_loaded *out)
 {
-    char ckpt[TERN_CKPT_PATH_BYTES];
-    char run[TERN_PATH_BYTES];
-    struct tern_ckpt_reader *reader = NULL;
-    struct tern_train_config config = {0};
+    struct tern_weights *weights = NULL;
     *out = (struct tern_loaded){0};
     tern_status status;
-    TERN_RETURN_IF_ERR(find_checkpoint(model, ckpt, run));
-    TERN_GOTO_IF_ERR(status, tern_ckpt_open(ckpt, &reader), out);
-    TERN_GOTO_IF_ERR(status, read_config(reader, ckpt, &config), out);
+    TERN_RETURN_IF_ERR(tern_weights_open(model, &weights));
     bool is_bf16 = precision == TERN_LOADED_BF16 ||
-                   (precision == TERN_LOADED_AUTO && config.train.precision == TERN_PRECISION_BF16);
+                   (precision == TERN_LOADED_AUTO && tern_weights_dtype(weights) == TERN_BF16);
     TERN_GOTO_IF_ERR(status, open_device(out), out);
     TERN_GOTO_IF_ERR(
-        status, tern_model_init(&out->model, &config.model, is_bf16 ? TERN_BF16 : TERN_F32), out);
-    out->step = tern_ckpt_step(reader);
-    TERN_GOTO_IF_ERR(status, load_weights(out, reader), out);
-    TERN_GOTO_IF_ERR(status, open_tokenizer(out, run), out);
+        status,
+        tern_model_init(&out->model, tern_weights_config(weights), is_bf16 ? TERN_BF16 : TERN_F32),
+        out);
+    out->step = tern_weights_step(weights);
+    TERN_GOTO_IF_ERR(status, load_weights(out, weights), out);
+    if (tern_weights_tokenizer(weights)[0] != '\0') {
+        status = tern_tokenizer_open(tern_weights_tokenizer(weights), &out->tokenizer);
+    }
 out:
-    tern_train_config_fini(&config);
-    tern_ckpt_close(reader);
+    tern_weights_close(weights);
     if (status != TERN_OK) {
         tern_loaded_close(out);
     }

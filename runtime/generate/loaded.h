@@ -1,8 +1,5 @@
 /* loaded.h - a MODEL as users name it, ready to answer: its config, its weights on a device, its
- * tokenizer.
- *
- * MODEL is a run directory (its newest good checkpoint), or one checkpoint of it
- * (RUN/ckpt/step-N). */
+ * tokenizer. MODEL: see weights.h. */
 #ifndef TERN_RUNTIME_GENERATE_LOADED_H
 #define TERN_RUNTIME_GENERATE_LOADED_H
 

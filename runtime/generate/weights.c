@@ -1,0 +1,127 @@
+/* weights.c - from a path to a checkpoint's tensors. */
+#include "runtime/generate/weights.h"
+
+#include "io/checkpoint.h"
+#include "io/file.h"
+#include "models/stored.h"
+#include "runtime/base/mem.h"
+#include "runtime/train/config.h"
+#include "runtime/train/cursor.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct tern_weights {
+    struct tern_ckpt_reader *reader;
+    struct tern_train_config config; /* of the run */
+    char tokenizer[TERN_PATH_BYTES];
+};
+
+/* The checkpoint folder that a MODEL argument means, and the run directory it belongs to. */
+static tern_status find_checkpoint(const char *model,
+                                   char ckpt[TERN_CKPT_PATH_BYTES],
+                                   char run[TERN_PATH_BYTES])
+{
+    char probe[TERN_PATH_BYTES];
+    int64_t step;
+    if (!tern_file_exists(model)) {
+        return tern_fail(TERN_ERR_NOT_FOUND, "%s: no such file or directory", model);
+    }
+    TERN_RETURN_IF_ERR(tern_path_join(probe, model, "MANIFEST.json"));
+    if (tern_file_exists(probe)) {
+        size_t length = strlen(model); /* MANIFEST.json fitted behind it, so it fits */
+        while (length > 1 && model[length - 1] == '/') {
+            length--;
+        }
+        snprintf(ckpt, TERN_CKPT_PATH_BYTES, "%.*s", (int)length, model);
+        TERN_RETURN_IF_ERR(tern_path_join(run, model, "../.."));
+        return tern_ckpt_verify(ckpt);
+    }
+    TERN_RETURN_IF_ERR(tern_path_join(probe, model, "ckpt"));
+    if (!tern_file_is_folder(probe)) {
+        return tern_fail(
+            TERN_ERR_INPUT,
+            "%s: is neither a run directory (no ckpt/) nor a checkpoint of one (no MANIFEST.json)",
+            model);
+    }
+    TERN_RETURN_IF_ERR(tern_path_join(run, model, "."));
+    return tern_ckpt_find(model, ckpt, &step);
+}
+
+static tern_status read_config(struct tern_weights *weights, const char *ckpt)
+{
+    struct tern_cursor cursor;
+    char *yaml = NULL;
+    TERN_RETURN_IF_ERR(tern_cursor_read(tern_ckpt_state_json(weights->reader), &cursor, &yaml));
+    tern_status status =
+        tern_train_config_parse(ckpt, yaml, strlen(yaml), NULL, 0, &weights->config);
+    tern_free(yaml);
+    return status == TERN_OK ? tern_model_config_check(&weights->config.model) : status;
+}
+
+tern_status tern_weights_open(const char *model, struct tern_weights **out)
+{
+    char ckpt[TERN_CKPT_PATH_BYTES];
+    char run[TERN_PATH_BYTES];
+    struct tern_weights *weights = tern_alloc_zero("weights", 1, sizeof *weights);
+    tern_status status;
+    if (weights == NULL) {
+        return tern_fail(TERN_ERR_MEMORY, "cannot allocate a reader of weights");
+    }
+    TERN_GOTO_IF_ERR(status, find_checkpoint(model, ckpt, run), fail);
+    TERN_GOTO_IF_ERR(status, tern_ckpt_open(ckpt, &weights->reader), fail);
+    TERN_GOTO_IF_ERR(status, read_config(weights, ckpt), fail);
+    TERN_GOTO_IF_ERR(status, tern_path_join(weights->tokenizer, run, "tokenizer.json"), fail);
+    if (!tern_file_exists(weights->tokenizer)) {
+        weights->tokenizer[0] = '\0';
+    }
+    *out = weights;
+    return TERN_OK;
+fail:
+    tern_weights_close(weights);
+    return status;
+}
+
+void tern_weights_close(struct tern_weights *weights)
+{
+    if (weights == NULL) {
+        return;
+    }
+    tern_ckpt_close(weights->reader);
+    tern_train_config_fini(&weights->config);
+    tern_free(weights);
+}
+
+const struct tern_model_config *tern_weights_config(const struct tern_weights *weights)
+{
+    return &weights->config.model;
+}
+
+enum tern_dtype tern_weights_dtype(const struct tern_weights *weights)
+{
+    return weights->config.train.precision == TERN_PRECISION_BF16 ? TERN_BF16 : TERN_F32;
+}
+
+int64_t tern_weights_step(const struct tern_weights *weights)
+{
+    return tern_ckpt_step(weights->reader);
+}
+
+const char *tern_weights_tokenizer(const struct tern_weights *weights)
+{
+    return weights->tokenizer;
+}
+
+tern_status tern_weights_check(struct tern_weights *weights, const struct tern_params *params)
+{
+    return tern_stored_check(params, weights->reader, "model");
+}
+
+tern_status tern_weights_read(struct tern_weights *weights,
+                              const struct tern_param *param,
+                              int64_t row,
+                              int64_t count,
+                              float *dst)
+{
+    return tern_ckpt_read(weights->reader, "model", param->name, row, count, dst);
+}

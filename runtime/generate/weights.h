@@ -1,0 +1,33 @@
+/* weights.h - a MODEL as users name it, opened for reading: its numbers, and its tensors row by row
+ * in f32, wherever and however they are stored.
+ *
+ * MODEL is a run directory (its newest good checkpoint), or one checkpoint of it
+ * (RUN/ckpt/step-N). */
+#ifndef TERN_RUNTIME_GENERATE_WEIGHTS_H
+#define TERN_RUNTIME_GENERATE_WEIGHTS_H
+
+#include "models/params.h"
+
+struct tern_weights;
+
+/* Owned: close. For one thread at a time. */
+TERN_MUST_CHECK tern_status tern_weights_open(const char *model, struct tern_weights **out);
+void tern_weights_close(struct tern_weights *weights);
+const struct tern_model_config *tern_weights_config(const struct tern_weights *weights);
+/* What its passes were meant to compute in: bf16 or f32. */
+enum tern_dtype tern_weights_dtype(const struct tern_weights *weights);
+/* Training steps behind it; 0 unknown. */
+int64_t tern_weights_step(const struct tern_weights *weights);
+/* What tern_tokenizer_open takes; "" if it has no tokenizer. Valid until close. */
+const char *tern_weights_tokenizer(const struct tern_weights *weights);
+/* That every parameter is there in its shape, and nothing else is; names the tensor. */
+TERN_MUST_CHECK tern_status tern_weights_check(struct tern_weights *weights,
+                                               const struct tern_params *params);
+/* Rows [row, row + count) of a tensor, dense f32 (count, shape[1]). */
+TERN_MUST_CHECK tern_status tern_weights_read(struct tern_weights *weights,
+                                              const struct tern_param *param,
+                                              int64_t row,
+                                              int64_t count,
+                                              float *dst);
+
+#endif
