@@ -1,13 +1,14 @@
-/* config.c - families and presets: the numbers of known models, and the checks any model must
+/* config.c - presets: the numbers of known models, and the checks any model must
  * pass. */
 #include "models/model.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-static const char *const g_families[TERN_FAMILY_COUNT + 1] = {
-    [TERN_FAMILY_GPT2] = "gpt2",
-    [TERN_FAMILY_LLAMA] = "llama",
+static const char *const g_rope_scalings[TERN_ROPE_SCALING_COUNT] = {
+    [TERN_ROPE_PLAIN] = "plain",   [TERN_ROPE_LINEAR] = "linear", [TERN_ROPE_DYNAMIC] = "dynamic",
+    [TERN_ROPE_LLAMA3] = "llama3", [TERN_ROPE_YARN] = "yarn",     [TERN_ROPE_LONGROPE] = "longrope",
 };
 
 /* Sources: the config.json files that the models' authors publish. vocab_size 0: the
@@ -101,9 +102,9 @@ enum {
     PRESET_COUNT = sizeof g_presets / sizeof g_presets[0]
 };
 
-const char *tern_family_name(int index)
+const char *tern_rope_scaling_name(int index)
 {
-    return index >= 0 && index < TERN_FAMILY_COUNT ? g_families[index] : NULL;
+    return index >= 0 && index < TERN_ROPE_SCALING_COUNT ? g_rope_scalings[index] : NULL;
 }
 
 const char *tern_preset_name(int index)
@@ -123,27 +124,84 @@ bool tern_preset_find(const char *name, struct tern_model_config *config)
     return false;
 }
 
+/* What a model of this family has where its config says nothing: features, and numbers of which 0
+ * may be a choice. */
+static void take_features(struct tern_model_config *config)
+{
+    const struct tern_model_config *row = &tern_family_row(config->family)->defaults;
+    if (config->window == 0) {
+        config->window = row->window;
+        config->window_period = row->window_period;
+    }
+    if (config->experts == 0) {
+        config->experts = row->experts;
+        config->experts_used = row->experts_used;
+        config->normalizes_experts = row->normalizes_experts;
+    }
+    if (config->rope_theta == 0) {
+        config->rope_theta_local = row->rope_theta_local;
+    }
+    config->attention_softcap = row->attention_softcap;
+    config->logit_softcap = row->logit_softcap;
+    config->features = row->features;
+    config->has_features = true;
+}
+
+static int64_t default_ff_width(const struct tern_model_config *config)
+{
+    /* gated: 8/3 of the width, rounded up to 32, so that three matrices cost what two of 4x do */
+    return config->features.is_gated ? (config->width * 8 / 3 + 31) / 32 * 32 : 4 * config->width;
+}
+
 void tern_model_config_defaults(struct tern_model_config *config)
 {
+    const struct tern_model_config *row = &tern_family_row(config->family)->defaults;
+    if (!config->has_features) {
+        take_features(config);
+    }
     if (config->kv_heads == 0) {
         config->kv_heads = config->heads;
+    }
+    if (config->head_width == 0) {
+        config->head_width = row->head_width;
     }
     if (config->head_width == 0 && config->heads > 0) {
         config->head_width = config->width / config->heads;
     }
     if (config->ff_width == 0) {
-        /* llama: 8/3 of the width, rounded up to 32, so that three matrices cost what two of 4x
-         * do */
-        config->ff_width = config->family == TERN_FAMILY_GPT2
-                               ? 4 * config->width
-                               : (config->width * 8 / 3 + 31) / 32 * 32;
+        config->ff_width = default_ff_width(config);
+    }
+    if (config->expert_ff_width == 0 && config->experts > 0) {
+        config->expert_ff_width = config->ff_width;
     }
     if (config->norm_eps == 0) {
-        config->norm_eps = 1e-5F;
+        config->norm_eps = row->norm_eps;
     }
     if (config->rope_theta == 0) {
-        config->rope_theta = 10000;
+        config->rope_theta = row->rope_theta > 0 ? row->rope_theta : 10000;
     }
+    if (config->rope_width == 0) {
+        config->rope_width = config->head_width;
+    }
+    if (config->query_scale == 0 && config->head_width > 0) {
+        config->query_scale = 1.0F / __builtin_sqrtf((float)config->head_width);
+    }
+}
+
+int64_t tern_model_window(const struct tern_model_config *config, int64_t layer)
+{
+    bool is_global = layer < config->window_first ||
+                     (config->window_period > 0 && (layer + 1) % config->window_period == 0);
+    return is_global ? 0 : config->window;
+}
+
+float tern_model_embedding_scale(const struct tern_model_config *config, enum tern_dtype dtype)
+{
+    if (!config->features.scales_embeddings) {
+        return 1;
+    }
+    float scale = (float)sqrt((double)config->width);
+    return dtype == TERN_BF16 ? tern_bf16_to_f32(tern_f32_to_bf16(scale)) : scale;
 }
 
 static tern_status check_range(const char *key, int64_t value, int64_t low, int64_t high)
@@ -175,7 +233,8 @@ static tern_status check_heads(const struct tern_model_config *config)
         return tern_fail(TERN_ERR_CONFIG,
                          "model.tied_embeddings: found false, expected true for gpt2");
     }
-    if (config->family == TERN_FAMILY_LLAMA && config->head_width % 2 != 0) {
+    if (!config->features.has_positions && config->rope_width == config->head_width &&
+        config->head_width % 2 != 0) {
         return tern_fail(TERN_ERR_CONFIG,
                          "model.head_width: found %lld, expected an even number (rotary positions)",
                          (long long)config->head_width);
@@ -183,23 +242,114 @@ static tern_status check_heads(const struct tern_model_config *config)
     return TERN_OK;
 }
 
+static tern_status fail_number(const char *key, float value, const char *expected)
+{
+    return tern_fail(TERN_ERR_CONFIG, "model.%s: found %g, expected %s", key, (double)value,
+                     expected);
+}
+
+/* What the chosen scaling of rotary positions needs. */
+static tern_status check_scaling(const struct tern_model_config *config)
+{
+    char expected[96];
+    enum tern_rope_scaling scaling = config->rope_scaling;
+    const char *name = g_rope_scalings[scaling];
+    snprintf(expected, sizeof expected, "at least 1 with rope_scaling %s", name);
+    if (scaling == TERN_ROPE_PLAIN) {
+        return TERN_OK;
+    }
+    if (scaling != TERN_ROPE_LONGROPE && !(config->rope_factor >= 1)) {
+        return fail_number("rope_factor", config->rope_factor, expected);
+    }
+    if (scaling == TERN_ROPE_LLAMA3 &&
+        (!(config->rope_low_freq_factor > 0) ||
+         !(config->rope_high_freq_factor > config->rope_low_freq_factor))) {
+        snprintf(expected, sizeof expected, "above rope_low_freq_factor (%g), and that above 0",
+                 (double)config->rope_low_freq_factor);
+        return fail_number("rope_high_freq_factor", config->rope_high_freq_factor, expected);
+    }
+    if (scaling != TERN_ROPE_LINEAR && config->rope_original_context < 1) {
+        return fail_number("rope_original_context", (float)config->rope_original_context, expected);
+    }
+    for (int64_t i = 0; i < config->rope_width / 2 && scaling == TERN_ROPE_LONGROPE; i++) {
+        if (!(config->rope_short[i] > 0) || !(config->rope_long[i] > 0)) {
+            snprintf(expected, sizeof expected, "all above 0, for %lld pairs",
+                     (long long)(config->rope_width / 2));
+            return fail_number(
+                config->rope_short[i] > 0 ? "rope_long" : "rope_short",
+                config->rope_short[i] > 0 ? config->rope_long[i] : config->rope_short[i], expected);
+        }
+    }
+    return TERN_OK;
+}
+
+static tern_status check_rope(const struct tern_model_config *config)
+{
+    if (!(config->rope_theta >= 1)) {
+        return fail_number("rope_theta", config->rope_theta, "at least 1");
+    }
+    if (config->rope_theta_local != 0 && !(config->rope_theta_local >= 1)) {
+        return fail_number("rope_theta_local", config->rope_theta_local, "0 or at least 1");
+    }
+    if (config->features.has_positions) {
+        return TERN_OK;
+    }
+    TERN_RETURN_IF_ERR(check_range("rope_width", config->rope_width, 2, config->head_width));
+    if (config->rope_width % 2 != 0) {
+        return fail_number("rope_width", (float)config->rope_width, "an even number");
+    }
+    if (!(config->rope_attention_factor >= 0) || isinf(config->rope_attention_factor)) {
+        return fail_number("rope_attention_factor", config->rope_attention_factor, "at least 0");
+    }
+    return check_scaling(config);
+}
+
+static tern_status check_experts(const struct tern_model_config *config)
+{
+    if (config->experts == 0) {
+        return TERN_OK;
+    }
+    TERN_RETURN_IF_ERR(check_range("experts", config->experts, 1, TERN_MODEL_EXPERTS_MAX));
+    TERN_RETURN_IF_ERR(check_range("experts_used", config->experts_used, 1, config->experts));
+    return check_range("expert_ff_width", config->expert_ff_width, 1, 1 << 20);
+}
+
+static tern_status check_scales(const struct tern_model_config *config)
+{
+    const struct {
+        const char *key;
+        float value;
+    } caps[] = {{"attention_softcap", config->attention_softcap},
+                {"logit_softcap", config->logit_softcap}};
+    for (size_t i = 0; i < sizeof caps / sizeof caps[0]; i++) {
+        if (!(caps[i].value >= 0) || isinf(caps[i].value)) {
+            return fail_number(caps[i].key, caps[i].value, "a finite number of at least 0");
+        }
+    }
+    if (!(config->query_scale > 0) || isinf(config->query_scale)) {
+        return fail_number("query_scale", config->query_scale, "a finite number above 0");
+    }
+    return TERN_OK;
+}
+
 tern_status tern_model_config_check(const struct tern_model_config *config)
 {
-    TERN_RETURN_IF_ERR(check_range("layers", config->layers, 1, 1024));
+    TERN_RETURN_IF_ERR(check_range("layers", config->layers, 1, TERN_MODEL_LAYERS_MAX));
     TERN_RETURN_IF_ERR(check_range("width", config->width, 1, 1 << 17));
     TERN_RETURN_IF_ERR(check_range("heads", config->heads, 1, 1024));
     TERN_RETURN_IF_ERR(check_range("kv_heads", config->kv_heads, 1, config->heads));
-    TERN_RETURN_IF_ERR(check_range("head_width", config->head_width, 1, 512));
+    TERN_RETURN_IF_ERR(check_range("head_width", config->head_width, 1, TERN_HEAD_WIDTH_MAX));
     TERN_RETURN_IF_ERR(check_range("ff_width", config->ff_width, 1, 1 << 20));
     TERN_RETURN_IF_ERR(check_range("context", config->context, 1, 1 << 22));
     TERN_RETURN_IF_ERR(check_range("vocab_size", config->vocab_size, 1, 1 << 24));
+    TERN_RETURN_IF_ERR(check_range("window", config->window, 0, INT32_MAX));
+    TERN_RETURN_IF_ERR(check_range("window_period", config->window_period, 0, INT32_MAX));
+    TERN_RETURN_IF_ERR(check_range("window_first", config->window_first, 0, INT32_MAX));
     if (!(config->norm_eps > 0 && config->norm_eps < 1)) {
-        return tern_fail(TERN_ERR_CONFIG, "model.norm_eps: found %g, expected above 0, below 1",
-                         (double)config->norm_eps);
+        return fail_number("norm_eps", config->norm_eps, "above 0, below 1");
     }
-    if (!(config->rope_theta >= 1)) {
-        return tern_fail(TERN_ERR_CONFIG, "model.rope_theta: found %g, expected at least 1",
-                         (double)config->rope_theta);
-    }
-    return check_heads(config);
+    TERN_RETURN_IF_ERR(check_heads(config));
+    TERN_RETURN_IF_ERR(check_rope(config));
+    TERN_RETURN_IF_ERR(check_experts(config));
+    return check_scales(config);
 }

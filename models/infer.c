@@ -87,7 +87,8 @@ static tern_status upload_rope(struct tern_infer *infer)
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate rotary tables of %lld values",
                          (long long)(2 * count));
     }
-    tern_rope_tables(c, infer->options.positions, tables, tables + count);
+    tern_rope_tables(c, false, infer->options.positions, 0, infer->options.positions, tables,
+                     tables + count);
     const struct tern_device_table *table = infer->device->ops->device;
     tern_status status =
         table->upload(infer->device, infer->cos, tables, (size_t)count * sizeof *tables);
@@ -218,21 +219,19 @@ static tern_status norm(struct tern_infer *infer,
                         struct tern_dptr sum)
 {
     const struct tern_model *model = infer->model;
-    return tern_op_norm_fwd(
-        infer->device,
-        &(struct tern_norm_fwd_args){
-            .x = x,
-            .residual = residual,
-            .sum = sum,
-            .gamma = weight_at(infer, weight),
-            .beta = weight_at(infer, bias),
-            .out = infer->norm,
-            .n = n,
-            .c = model->config.width,
-            .eps = model->config.norm_eps,
-            .kind = model->config.family == TERN_FAMILY_GPT2 ? TERN_NORM_LAYER : TERN_NORM_RMS,
-            .dtype = model->dtype,
-        });
+    return tern_op_norm_fwd(infer->device, &(struct tern_norm_fwd_args){
+                                               .x = x,
+                                               .residual = residual,
+                                               .sum = sum,
+                                               .gamma = weight_at(infer, weight),
+                                               .beta = weight_at(infer, bias),
+                                               .out = infer->norm,
+                                               .n = n,
+                                               .c = model->config.width,
+                                               .eps = model->config.norm_eps,
+                                               .kind = model->config.features.norm,
+                                               .dtype = model->dtype,
+                                           });
 }
 
 static tern_status rope(struct tern_infer *infer,
@@ -301,7 +300,7 @@ static tern_status feed_forward(struct tern_infer *infer, int layer, int64_t n)
 {
     const struct tern_model *model = infer->model;
     const struct tern_linear *up = &model->layers[layer].up;
-    if (model->config.family == TERN_FAMILY_GPT2) {
+    if (!model->config.features.is_gated) {
         return project(infer, up, 0, up->out, n, infer->norm, infer->act, up->out, &infer->up);
     }
     TERN_RETURN_IF_ERR(project(infer, up, 0, up->out, n, infer->norm, infer->up, up->out, NULL));
@@ -310,7 +309,7 @@ static tern_status feed_forward(struct tern_infer *infer, int layer, int64_t n)
                                               .out = infer->act,
                                               .n = n,
                                               .f = model->config.ff_width,
-                                              .act = TERN_ACT_SILU,
+                                              .act = model->config.features.act,
                                               .dtype = model->dtype,
                                           });
 }

@@ -1,6 +1,7 @@
 /* params.c - the tables of tensors, and their expansion into offsets, buckets and blocks. */
 #include "models/params.h"
 
+#include "runtime/base/check.h"
 #include "runtime/base/mem.h"
 
 #include <stdio.h>
@@ -14,100 +15,226 @@ enum {
 enum scope {
     SCOPE_FIRST,
     SCOPE_LAYER,
+    SCOPE_EXPERT, /* of a layer */
+    SCOPE_LAYER_END,
     SCOPE_LAST
 };
 
-/* Dimensions in symbols: C width, V vocabulary, P positions, Q = H*D, KV = K*D, QKV = Q + 2 KV, F
- * feed-forward. */
+/* Dimensions in symbols: C width, V vocabulary, P positions, D head width, Q = H*D, KV = K*D,
+ * QKV = Q + 2 KV, F feed-forward, 2F both halves of a gated one, E experts, X feed-forward of one. */
 enum dim {
     DIM_NONE,
     DIM_C,
     DIM_V,
     DIM_P,
+    DIM_D,
     DIM_Q,
     DIM_KV,
     DIM_QKV,
-    DIM_F
+    DIM_F,
+    DIM_2F,
+    DIM_E,
+    DIM_X
+};
+
+/* Which models of a table have a row. */
+enum when {
+    ALWAYS,
+    UNTIED,
+    SPLIT, /* q, k, v apart */
+    FUSED,
+    SPLIT_DENSE, /* gate and up apart, no experts */
+    FUSED_DENSE,
+    DENSE,
+    EXPERTS,
+    QKV_BIAS,
+    OUT_BIAS,
+    MLP_BIAS,
+    QK_NORM,
+    POST_NORMS,
+    NO_POST_NORMS
 };
 
 struct row {
     enum scope scope;
-    const char *name; /* %d: the layer */
+    const char *name; /* %d: the layer; a second one: the expert */
     enum tern_role role;
     enum dim rows, cols; /* cols DIM_NONE: a vector */
     enum tern_init init;
     bool decay;
-    bool only_untied;
+    enum when when;
 };
 
 static const struct row g_gpt2[] = {
     {SCOPE_FIRST, "transformer.wte.weight", TERN_ROLE_TOKEN_EMBEDDING, DIM_V, DIM_C,
-     TERN_INIT_NORMAL, false, false},
+     TERN_INIT_NORMAL, false, ALWAYS},
     {SCOPE_FIRST, "transformer.wpe.weight", TERN_ROLE_POSITION_EMBEDDING, DIM_P, DIM_C,
-     TERN_INIT_NORMAL, false, false},
+     TERN_INIT_NORMAL, false, ALWAYS},
     {SCOPE_LAYER, "transformer.h.%d.ln_1.weight", TERN_ROLE_NORM1_WEIGHT, DIM_C, DIM_NONE,
-     TERN_INIT_ONE, false, false},
+     TERN_INIT_ONE, false, ALWAYS},
     {SCOPE_LAYER, "transformer.h.%d.ln_1.bias", TERN_ROLE_NORM1_BIAS, DIM_C, DIM_NONE,
-     TERN_INIT_ZERO, false, false},
+     TERN_INIT_ZERO, false, ALWAYS},
     {SCOPE_LAYER, "transformer.h.%d.attn.c_attn.weight", TERN_ROLE_QKV_WEIGHT, DIM_C, DIM_QKV,
-     TERN_INIT_NORMAL, true, false},
+     TERN_INIT_NORMAL, true, ALWAYS},
     {SCOPE_LAYER, "transformer.h.%d.attn.c_attn.bias", TERN_ROLE_QKV_BIAS, DIM_QKV, DIM_NONE,
-     TERN_INIT_ZERO, false, false},
+     TERN_INIT_ZERO, false, ALWAYS},
     {SCOPE_LAYER, "transformer.h.%d.attn.c_proj.weight", TERN_ROLE_OUT_WEIGHT, DIM_Q, DIM_C,
-     TERN_INIT_NORMAL_RESIDUAL, true, false},
+     TERN_INIT_NORMAL_RESIDUAL, true, ALWAYS},
     {SCOPE_LAYER, "transformer.h.%d.attn.c_proj.bias", TERN_ROLE_OUT_BIAS, DIM_C, DIM_NONE,
-     TERN_INIT_ZERO, false, false},
+     TERN_INIT_ZERO, false, ALWAYS},
     {SCOPE_LAYER, "transformer.h.%d.ln_2.weight", TERN_ROLE_NORM2_WEIGHT, DIM_C, DIM_NONE,
-     TERN_INIT_ONE, false, false},
+     TERN_INIT_ONE, false, ALWAYS},
     {SCOPE_LAYER, "transformer.h.%d.ln_2.bias", TERN_ROLE_NORM2_BIAS, DIM_C, DIM_NONE,
-     TERN_INIT_ZERO, false, false},
+     TERN_INIT_ZERO, false, ALWAYS},
     {SCOPE_LAYER, "transformer.h.%d.mlp.c_fc.weight", TERN_ROLE_UP_WEIGHT, DIM_C, DIM_F,
-     TERN_INIT_NORMAL, true, false},
+     TERN_INIT_NORMAL, true, ALWAYS},
     {SCOPE_LAYER, "transformer.h.%d.mlp.c_fc.bias", TERN_ROLE_UP_BIAS, DIM_F, DIM_NONE,
-     TERN_INIT_ZERO, false, false},
+     TERN_INIT_ZERO, false, ALWAYS},
     {SCOPE_LAYER, "transformer.h.%d.mlp.c_proj.weight", TERN_ROLE_DOWN_WEIGHT, DIM_F, DIM_C,
-     TERN_INIT_NORMAL_RESIDUAL, true, false},
+     TERN_INIT_NORMAL_RESIDUAL, true, ALWAYS},
     {SCOPE_LAYER, "transformer.h.%d.mlp.c_proj.bias", TERN_ROLE_DOWN_BIAS, DIM_C, DIM_NONE,
-     TERN_INIT_ZERO, false, false},
+     TERN_INIT_ZERO, false, ALWAYS},
     {SCOPE_LAST, "transformer.ln_f.weight", TERN_ROLE_FINAL_NORM_WEIGHT, DIM_C, DIM_NONE,
-     TERN_INIT_ONE, false, false},
+     TERN_INIT_ONE, false, ALWAYS},
     {SCOPE_LAST, "transformer.ln_f.bias", TERN_ROLE_FINAL_NORM_BIAS, DIM_C, DIM_NONE,
-     TERN_INIT_ZERO, false, false},
+     TERN_INIT_ZERO, false, ALWAYS},
 };
 
+/* Llama and all that are wired like it; the names are the same in most. */
 static const struct row g_llama[] = {
     {SCOPE_FIRST, "model.embed_tokens.weight", TERN_ROLE_TOKEN_EMBEDDING, DIM_V, DIM_C,
-     TERN_INIT_NORMAL, false, false},
+     TERN_INIT_NORMAL, false, ALWAYS},
     {SCOPE_LAYER, "model.layers.%d.input_layernorm.weight", TERN_ROLE_NORM1_WEIGHT, DIM_C, DIM_NONE,
-     TERN_INIT_ONE, false, false},
+     TERN_INIT_ONE, false, ALWAYS},
     {SCOPE_LAYER, "model.layers.%d.self_attn.q_proj.weight", TERN_ROLE_QKV_WEIGHT, DIM_Q, DIM_C,
-     TERN_INIT_NORMAL, true, false},
+     TERN_INIT_NORMAL, true, SPLIT},
     {SCOPE_LAYER, "model.layers.%d.self_attn.k_proj.weight", TERN_ROLE_K_WEIGHT, DIM_KV, DIM_C,
-     TERN_INIT_NORMAL, true, false},
+     TERN_INIT_NORMAL, true, SPLIT},
     {SCOPE_LAYER, "model.layers.%d.self_attn.v_proj.weight", TERN_ROLE_V_WEIGHT, DIM_KV, DIM_C,
-     TERN_INIT_NORMAL, true, false},
+     TERN_INIT_NORMAL, true, SPLIT},
+    {SCOPE_LAYER, "model.layers.%d.self_attn.qkv_proj.weight", TERN_ROLE_QKV_WEIGHT, DIM_QKV, DIM_C,
+     TERN_INIT_NORMAL, true, FUSED},
+    {SCOPE_LAYER, "model.layers.%d.self_attn.q_proj.bias", TERN_ROLE_QKV_BIAS, DIM_Q, DIM_NONE,
+     TERN_INIT_ZERO, false, QKV_BIAS},
+    {SCOPE_LAYER, "model.layers.%d.self_attn.k_proj.bias", TERN_ROLE_K_BIAS, DIM_KV, DIM_NONE,
+     TERN_INIT_ZERO, false, QKV_BIAS},
+    {SCOPE_LAYER, "model.layers.%d.self_attn.v_proj.bias", TERN_ROLE_V_BIAS, DIM_KV, DIM_NONE,
+     TERN_INIT_ZERO, false, QKV_BIAS},
+    {SCOPE_LAYER, "model.layers.%d.self_attn.q_norm.weight", TERN_ROLE_Q_NORM_WEIGHT, DIM_D,
+     DIM_NONE, TERN_INIT_ONE, false, QK_NORM},
+    {SCOPE_LAYER, "model.layers.%d.self_attn.k_norm.weight", TERN_ROLE_K_NORM_WEIGHT, DIM_D,
+     DIM_NONE, TERN_INIT_ONE, false, QK_NORM},
     {SCOPE_LAYER, "model.layers.%d.self_attn.o_proj.weight", TERN_ROLE_OUT_WEIGHT, DIM_C, DIM_Q,
-     TERN_INIT_NORMAL_RESIDUAL, true, false},
+     TERN_INIT_NORMAL_RESIDUAL, true, ALWAYS},
+    {SCOPE_LAYER, "model.layers.%d.self_attn.o_proj.bias", TERN_ROLE_OUT_BIAS, DIM_C, DIM_NONE,
+     TERN_INIT_ZERO, false, OUT_BIAS},
     {SCOPE_LAYER, "model.layers.%d.post_attention_layernorm.weight", TERN_ROLE_NORM2_WEIGHT, DIM_C,
-     DIM_NONE, TERN_INIT_ONE, false, false},
+     DIM_NONE, TERN_INIT_ONE, false, NO_POST_NORMS},
+    {SCOPE_LAYER, "model.layers.%d.post_attention_layernorm.weight", TERN_ROLE_POST1_WEIGHT, DIM_C,
+     DIM_NONE, TERN_INIT_ONE, false, POST_NORMS},
+    {SCOPE_LAYER, "model.layers.%d.pre_feedforward_layernorm.weight", TERN_ROLE_NORM2_WEIGHT, DIM_C,
+     DIM_NONE, TERN_INIT_ONE, false, POST_NORMS},
     {SCOPE_LAYER, "model.layers.%d.mlp.gate_proj.weight", TERN_ROLE_UP_WEIGHT, DIM_F, DIM_C,
-     TERN_INIT_NORMAL, true, false},
+     TERN_INIT_NORMAL, true, SPLIT_DENSE},
     {SCOPE_LAYER, "model.layers.%d.mlp.up_proj.weight", TERN_ROLE_UP2_WEIGHT, DIM_F, DIM_C,
-     TERN_INIT_NORMAL, true, false},
+     TERN_INIT_NORMAL, true, SPLIT_DENSE},
+    {SCOPE_LAYER, "model.layers.%d.mlp.gate_up_proj.weight", TERN_ROLE_UP_WEIGHT, DIM_2F, DIM_C,
+     TERN_INIT_NORMAL, true, FUSED_DENSE},
+    {SCOPE_LAYER, "model.layers.%d.mlp.gate_proj.bias", TERN_ROLE_UP_BIAS, DIM_F, DIM_NONE,
+     TERN_INIT_ZERO, false, MLP_BIAS},
+    {SCOPE_LAYER, "model.layers.%d.mlp.up_proj.bias", TERN_ROLE_UP2_BIAS, DIM_F, DIM_NONE,
+     TERN_INIT_ZERO, false, MLP_BIAS},
     {SCOPE_LAYER, "model.layers.%d.mlp.down_proj.weight", TERN_ROLE_DOWN_WEIGHT, DIM_C, DIM_F,
-     TERN_INIT_NORMAL_RESIDUAL, true, false},
+     TERN_INIT_NORMAL_RESIDUAL, true, DENSE},
+    {SCOPE_LAYER, "model.layers.%d.mlp.down_proj.bias", TERN_ROLE_DOWN_BIAS, DIM_C, DIM_NONE,
+     TERN_INIT_ZERO, false, MLP_BIAS},
+    {SCOPE_LAYER_END, "model.layers.%d.post_feedforward_layernorm.weight", TERN_ROLE_POST2_WEIGHT,
+     DIM_C, DIM_NONE, TERN_INIT_ONE, false, POST_NORMS},
     {SCOPE_LAST, "model.norm.weight", TERN_ROLE_FINAL_NORM_WEIGHT, DIM_C, DIM_NONE, TERN_INIT_ONE,
-     false, false},
-    {SCOPE_LAST, "lm_head.weight", TERN_ROLE_HEAD, DIM_V, DIM_C, TERN_INIT_NORMAL, true, true},
+     false, ALWAYS},
+    {SCOPE_LAST, "lm_head.weight", TERN_ROLE_HEAD, DIM_V, DIM_C, TERN_INIT_NORMAL, true, UNTIED},
 };
 
-static const struct {
+/* What stands in place of the feed-forward layer, by family: the names differ. */
+static const struct row g_mixtral_experts[] = {
+    {SCOPE_LAYER, "model.layers.%d.block_sparse_moe.gate.weight", TERN_ROLE_ROUTER, DIM_E, DIM_C,
+     TERN_INIT_NORMAL, true, EXPERTS},
+    {SCOPE_EXPERT, "model.layers.%d.block_sparse_moe.experts.%d.w1.weight", TERN_ROLE_EXPERT_GATE,
+     DIM_X, DIM_C, TERN_INIT_NORMAL, true, EXPERTS},
+    {SCOPE_EXPERT, "model.layers.%d.block_sparse_moe.experts.%d.w3.weight", TERN_ROLE_EXPERT_UP,
+     DIM_X, DIM_C, TERN_INIT_NORMAL, true, EXPERTS},
+    {SCOPE_EXPERT, "model.layers.%d.block_sparse_moe.experts.%d.w2.weight", TERN_ROLE_EXPERT_DOWN,
+     DIM_C, DIM_X, TERN_INIT_NORMAL_RESIDUAL, true, EXPERTS},
+};
+static const struct row g_qwen_experts[] = {
+    {SCOPE_LAYER, "model.layers.%d.mlp.gate.weight", TERN_ROLE_ROUTER, DIM_E, DIM_C,
+     TERN_INIT_NORMAL, true, EXPERTS},
+    {SCOPE_EXPERT, "model.layers.%d.mlp.experts.%d.gate_proj.weight", TERN_ROLE_EXPERT_GATE, DIM_X,
+     DIM_C, TERN_INIT_NORMAL, true, EXPERTS},
+    {SCOPE_EXPERT, "model.layers.%d.mlp.experts.%d.up_proj.weight", TERN_ROLE_EXPERT_UP, DIM_X,
+     DIM_C, TERN_INIT_NORMAL, true, EXPERTS},
+    {SCOPE_EXPERT, "model.layers.%d.mlp.experts.%d.down_proj.weight", TERN_ROLE_EXPERT_DOWN, DIM_C,
+     DIM_X, TERN_INIT_NORMAL_RESIDUAL, true, EXPERTS},
+};
+
+struct table {
     const struct row *rows;
     int count;
-} g_tables[TERN_FAMILY_COUNT] = {
-    [TERN_FAMILY_GPT2] = {g_gpt2, sizeof g_gpt2 / sizeof g_gpt2[0]},
-    [TERN_FAMILY_LLAMA] = {g_llama, sizeof g_llama / sizeof g_llama[0]},
 };
+#define TABLE(rows) \
+    { \
+        rows, sizeof(rows) / sizeof(rows)[0] \
+    }
+
+/* Rows common to many families, and a family's own; a scope lists the first before the second. */
+static void family_tables(enum tern_family family, struct table out[2])
+{
+    static const struct table gpt2 = TABLE(g_gpt2);
+    static const struct table llama = TABLE(g_llama);
+    static const struct table mixtral = TABLE(g_mixtral_experts);
+    static const struct table qwen = TABLE(g_qwen_experts);
+    out[0] = family == TERN_FAMILY_GPT2 ? gpt2 : llama;
+    out[1] = family == TERN_FAMILY_MIXTRAL     ? mixtral
+             : family == TERN_FAMILY_QWEN3_MOE ? qwen
+                                               : (struct table){0};
+}
+
+static bool has_row(const struct tern_model_config *config, enum when when)
+{
+    const struct tern_model_features *f = &config->features;
+    bool is_dense = config->experts == 0;
+    switch (when) {
+    case ALWAYS:
+        return true;
+    case UNTIED:
+        return !config->tied_embeddings;
+    case SPLIT:
+        return !f->is_fused;
+    case FUSED:
+        return f->is_fused;
+    case SPLIT_DENSE:
+        return is_dense && !f->is_fused;
+    case FUSED_DENSE:
+        return is_dense && f->is_fused;
+    case DENSE:
+        return is_dense;
+    case EXPERTS:
+        return !is_dense;
+    case QKV_BIAS:
+        return f->has_qkv_bias;
+    case OUT_BIAS:
+        return f->has_out_bias;
+    case MLP_BIAS:
+        return f->has_mlp_bias;
+    case QK_NORM:
+        return f->has_qk_norm;
+    case POST_NORMS:
+        return f->has_post_norms;
+    case NO_POST_NORMS:
+        return !f->has_post_norms;
+    }
+    return false;
+}
 
 static int64_t dimension(const struct tern_model_config *config, enum dim dim)
 {
@@ -126,8 +253,16 @@ static int64_t dimension(const struct tern_model_config *config, enum dim dim)
         return kv;
     case DIM_QKV:
         return q + 2 * kv;
+    case DIM_D:
+        return config->head_width;
     case DIM_F:
         return config->ff_width;
+    case DIM_2F:
+        return 2 * config->ff_width;
+    case DIM_E:
+        return config->experts;
+    case DIM_X:
+        return config->expert_ff_width;
     case DIM_NONE:
         break;
     }
@@ -139,22 +274,39 @@ static int64_t align_up(int64_t value, int64_t step)
     return (value + step - 1) / step * step;
 }
 
+/* Each "%d" of a row's name becomes the layer, then the expert. */
+static void print_name(char out[TERN_PARAM_NAME_BYTES], const char *name, int layer, int expert)
+{
+    const char *digits = strstr(name, "%d");
+    const char *second = digits != NULL ? strstr(digits + 2, "%d") : NULL;
+    if (digits == NULL) {
+        snprintf(out, TERN_PARAM_NAME_BYTES, "%s", name);
+    } else if (second == NULL) {
+        snprintf(out, TERN_PARAM_NAME_BYTES, "%.*s%d%s", (int)(digits - name), name, layer,
+                 digits + 2);
+    } else {
+        snprintf(out, TERN_PARAM_NAME_BYTES, "%.*s%d%.*s%d%s", (int)(digits - name), name, layer,
+                 (int)(second - digits - 2), digits + 2, expert, second + 2);
+    }
+}
+
 static void add_param(struct tern_params *params,
                       const struct tern_model_config *config,
                       const struct row *row,
                       int layer,
+                      int expert,
                       int64_t *offset)
 {
     struct tern_param *param = &params->items[params->count++];
-    *param = (struct tern_param){
-        .role = row->role, .layer = layer, .init = row->init, .decay = row->decay};
-    if (layer >= 0) {
-        const char *digits = strstr(row->name, "%d");
-        snprintf(param->name, sizeof param->name, "%.*s%d%s", (int)(digits - row->name), row->name,
-                 layer, digits + 2);
-    } else {
-        snprintf(param->name, sizeof param->name, "%s", row->name);
+    *param = (struct tern_param){.role = row->role,
+                                 .layer = layer,
+                                 .expert = expert,
+                                 .init = row->init,
+                                 .decay = row->decay};
+    if (row->init == TERN_INIT_ONE && config->features.norm_offset == 1) {
+        param->init = TERN_INIT_ZERO; /* 1 + 0 */
     }
+    print_name(param->name, row->name, layer, expert);
     param->bucket = params->bucket_count;
     param->rank = row->cols == DIM_NONE ? 1 : 2;
     param->shape[0] = dimension(config, row->rows);
@@ -163,6 +315,25 @@ static void add_param(struct tern_params *params,
     param->offset = *offset;
     *offset += param->size;
     params->parameter_count += param->size;
+}
+
+static void add_rows(struct tern_params *params,
+                     const struct tern_model_config *config,
+                     enum scope scope,
+                     int layer,
+                     int expert,
+                     int64_t *offset)
+{
+    struct table tables[2];
+    family_tables(config->family, tables);
+    for (int t = 0; t < 2; t++) {
+        for (int i = 0; i < tables[t].count; i++) {
+            const struct row *row = &tables[t].rows[i];
+            if (row->scope == scope && has_row(config, row->when)) {
+                add_param(params, config, row, layer, expert, offset);
+            }
+        }
+    }
 }
 
 /* All rows of a scope as one bucket; an empty one adds none. */
@@ -175,13 +346,24 @@ static void add_bucket(struct tern_params *params,
     int before = params->count;
     *offset = align_up(*offset, BUCKET_ALIGN);
     params->bucket_starts[params->bucket_count] = *offset;
-    for (int i = 0; i < g_tables[config->family].count; i++) {
-        const struct row *row = &g_tables[config->family].rows[i];
-        if (row->scope == scope && !(row->only_untied && config->tied_embeddings)) {
-            add_param(params, config, row, layer, offset);
+    add_rows(params, config, scope, layer, -1, offset);
+    if (scope == SCOPE_LAYER) {
+        for (int expert = 0; expert < config->experts; expert++) {
+            add_rows(params, config, SCOPE_EXPERT, layer, expert, offset);
         }
+        add_rows(params, config, SCOPE_LAYER_END, layer, -1, offset);
     }
     params->bucket_count += params->count > before;
+}
+
+/* At least the rows that a model can have. */
+static size_t row_bound(const struct tern_model_config *config)
+{
+    struct table tables[2];
+    family_tables(config->family, tables);
+    size_t experts = (size_t)config->experts * (size_t)tables[1].count;
+    return ((size_t)tables[0].count + (size_t)tables[1].count + experts) *
+           (size_t)(config->layers + 1);
 }
 
 /* Rows of a tensor that make one block. */
@@ -222,8 +404,9 @@ static tern_status make_blocks(struct tern_params *params)
 
 tern_status tern_params_init(struct tern_params *params, const struct tern_model_config *config)
 {
+    TERN_CHECK(config->has_features);
     *params = (struct tern_params){0};
-    size_t rows = (size_t)g_tables[config->family].count * (size_t)(config->layers + 1);
+    size_t rows = row_bound(config);
     size_t buckets = (size_t)config->layers + 3;
     params->items = tern_alloc_zero("params", rows, sizeof *params->items);
     params->bucket_starts = tern_alloc_zero("params", buckets, sizeof *params->bucket_starts);

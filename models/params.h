@@ -30,16 +30,27 @@ enum tern_role {
     TERN_ROLE_QKV_WEIGHT, /* fused, or q: k and v follow without a gap */
     TERN_ROLE_K_WEIGHT,
     TERN_ROLE_V_WEIGHT,
-    TERN_ROLE_QKV_BIAS,
+    TERN_ROLE_QKV_BIAS, /* fused, or q: k and v follow without a gap */
+    TERN_ROLE_K_BIAS,
+    TERN_ROLE_V_BIAS,
+    TERN_ROLE_Q_NORM_WEIGHT, /* (D), of every head */
+    TERN_ROLE_K_NORM_WEIGHT,
     TERN_ROLE_OUT_WEIGHT,
     TERN_ROLE_OUT_BIAS,
+    TERN_ROLE_POST1_WEIGHT, /* norm at the end of the attention sublayer */
     TERN_ROLE_NORM2_WEIGHT,
     TERN_ROLE_NORM2_BIAS,
-    TERN_ROLE_UP_WEIGHT, /* gpt2 c_fc, or gate: up follows without a gap */
+    TERN_ROLE_UP_WEIGHT, /* gpt2 c_fc, fused gate and up, or gate: up follows without a gap */
     TERN_ROLE_UP2_WEIGHT,
     TERN_ROLE_UP_BIAS,
+    TERN_ROLE_UP2_BIAS,
     TERN_ROLE_DOWN_WEIGHT,
     TERN_ROLE_DOWN_BIAS,
+    TERN_ROLE_ROUTER,      /* (E, C) */
+    TERN_ROLE_EXPERT_GATE, /* one an expert: gate, then up without a gap, then down */
+    TERN_ROLE_EXPERT_UP,
+    TERN_ROLE_EXPERT_DOWN,
+    TERN_ROLE_POST2_WEIGHT, /* norm at the end of the feed-forward sublayer */
     TERN_ROLE_FINAL_NORM_WEIGHT,
     TERN_ROLE_FINAL_NORM_BIAS,
     TERN_ROLE_HEAD,
@@ -49,7 +60,8 @@ enum tern_role {
 struct tern_param {
     char name[TERN_PARAM_NAME_BYTES]; /* Hugging Face's */
     enum tern_role role;
-    int layer; /* -1: not in a layer */
+    int layer;  /* -1: not in a layer */
+    int expert; /* -1: of no expert */
     int bucket;
     int rank;         /* 1 or 2 */
     int64_t shape[2]; /* as Hugging Face stores it */
@@ -74,7 +86,8 @@ struct tern_params {
 TERN_MUST_CHECK tern_status tern_params_init(struct tern_params *params,
                                              const struct tern_model_config *config);
 void tern_params_fini(struct tern_params *params);
-/* Tensor of a role in a layer (-1 outside layers), NULL if the family has none. */
+/* Tensor of a role in a layer (-1 outside layers), NULL if the model has none; of experts the
+ * first. */
 const struct tern_param *tern_params_find(const struct tern_params *params,
                                           enum tern_role role,
                                           int layer);

@@ -153,7 +153,7 @@ static void carve_backward(struct carver *carver, struct tern_pass *pass)
     }
     pass->dstream = carve(carver, n * model->config.width, model->dtype);
     pass->dnorm = carve(carver, n * model->config.width, model->dtype);
-    if (model->config.family != TERN_FAMILY_GPT2) { /* GELU's slope comes with the product */
+    if (model->config.features.is_gated) { /* GELU's slope comes with the product */
         pass->dact = carve(carver, n * model->config.ff_width, model->dtype);
     }
     pass->dup = carve(carver, n * up_width(model), model->dtype);
@@ -232,7 +232,8 @@ static tern_status upload_rope(struct tern_pass *pass)
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate rotary tables of %lld values",
                          (long long)(2 * count));
     }
-    tern_rope_tables(c, pass->options.sequence, tables, tables + count);
+    tern_rope_tables(c, false, pass->options.sequence, 0, pass->options.sequence, tables,
+                     tables + count);
     const struct tern_device_table *table = pass->device->ops->device;
     tern_status status =
         table->upload(pass->device, pass->cos, tables, (size_t)count * sizeof *tables);
@@ -286,7 +287,7 @@ void tern_pass_destroy(struct tern_pass *pass)
 
 static enum tern_norm_kind norm_kind(const struct tern_model *model)
 {
-    return model->config.family == TERN_FAMILY_GPT2 ? TERN_NORM_LAYER : TERN_NORM_RMS;
+    return model->config.features.norm;
 }
 
 static struct tern_dptr weight_at(const struct tern_model *model,
@@ -403,7 +404,7 @@ static tern_status mlp_from_attention(struct tern_pass *pass, struct tern_dptr w
                                        s->att, pass->branch, NULL));
     TERN_RETURN_IF_ERR(norm_fwd(pass, weights, map->norm2_weight, map->norm2_bias, s->x1,
                                 pass->branch, s->x2, s->norm2, s->mean2, s->rstd2));
-    if (model->config.family == TERN_FAMILY_GPT2) {
+    if (!model->config.features.is_gated) {
         return tern_linear_fwd(pass->device, &map->up, model->dtype, weights, pass->n, s->norm2,
                                s->act, &s->up);
     }
@@ -414,7 +415,7 @@ static tern_status mlp_from_attention(struct tern_pass *pass, struct tern_dptr w
                                              .out = s->act,
                                              .n = pass->n,
                                              .f = model->config.ff_width,
-                                             .act = TERN_ACT_SILU,
+                                             .act = model->config.features.act,
                                              .dtype = model->dtype,
                                          });
 }
@@ -663,7 +664,7 @@ static tern_status mlp_backward(struct tern_pass *pass,
     const struct tern_layer_map *map = &model->layers[layer];
     const struct saved *s = &pass->layers[layer];
     struct tern_device *device = pass->device;
-    bool is_gated = model->config.family != TERN_FAMILY_GPT2;
+    bool is_gated = model->config.features.is_gated;
     TERN_RETURN_IF_ERR(tern_linear_bwd_input(device, &map->down, model->dtype, weights, pass->n,
                                              pass->dstream, is_gated ? pass->dact : pass->dup,
                                              is_gated ? NULL : &s->up));
@@ -676,7 +677,7 @@ static tern_status mlp_backward(struct tern_pass *pass,
                                                        .dgate_up = pass->dup,
                                                        .n = pass->n,
                                                        .f = model->config.ff_width,
-                                                       .act = TERN_ACT_SILU,
+                                                       .act = model->config.features.act,
                                                        .dtype = model->dtype,
                                                    }));
     }

@@ -4,8 +4,6 @@
 #include "runtime/base/check.h"
 #include "runtime/base/mem.h"
 
-#include <math.h>
-
 static int64_t offset_of(const struct tern_params *params, enum tern_role role, int layer)
 {
     const struct tern_param *param = tern_params_find(params, role, layer);
@@ -24,7 +22,7 @@ static struct tern_linear map_linear(const struct tern_model *model,
         .bias = offset_of(&model->params, bias, layer),
         .in = in,
         .out = out,
-        .is_out_in = model->config.family != TERN_FAMILY_GPT2,
+        .is_out_in = model->config.features.is_out_in,
     };
 }
 
@@ -34,17 +32,21 @@ static void map_layer(struct tern_model *model, int layer)
     const struct tern_params *p = &model->params;
     int64_t q = c->heads * c->head_width;
     int64_t kv = c->kv_heads * c->head_width;
-    bool is_gated = c->family != TERN_FAMILY_GPT2;
     struct tern_layer_map *map = &model->layers[layer];
     map->norm1_weight = offset_of(p, TERN_ROLE_NORM1_WEIGHT, layer);
     map->norm1_bias = offset_of(p, TERN_ROLE_NORM1_BIAS, layer);
     map->norm2_weight = offset_of(p, TERN_ROLE_NORM2_WEIGHT, layer);
     map->norm2_bias = offset_of(p, TERN_ROLE_NORM2_BIAS, layer);
+    map->post1_weight = offset_of(p, TERN_ROLE_POST1_WEIGHT, layer);
+    map->post2_weight = offset_of(p, TERN_ROLE_POST2_WEIGHT, layer);
+    map->q_norm_weight = offset_of(p, TERN_ROLE_Q_NORM_WEIGHT, layer);
+    map->k_norm_weight = offset_of(p, TERN_ROLE_K_NORM_WEIGHT, layer);
+    map->window = tern_model_window(c, layer);
     map->qkv =
         map_linear(model, TERN_ROLE_QKV_WEIGHT, TERN_ROLE_QKV_BIAS, layer, c->width, q + 2 * kv);
     map->out = map_linear(model, TERN_ROLE_OUT_WEIGHT, TERN_ROLE_OUT_BIAS, layer, q, c->width);
     map->up = map_linear(model, TERN_ROLE_UP_WEIGHT, TERN_ROLE_UP_BIAS, layer, c->width,
-                         is_gated ? 2 * c->ff_width : c->ff_width);
+                         c->features.is_gated ? 2 * c->ff_width : c->ff_width);
     map->down =
         map_linear(model, TERN_ROLE_DOWN_WEIGHT, TERN_ROLE_DOWN_BIAS, layer, c->ff_width, c->width);
     map->bucket = tern_params_find(p, TERN_ROLE_NORM1_WEIGHT, layer)->bucket;
@@ -85,6 +87,33 @@ void tern_model_fini(struct tern_model *model)
     *model = (struct tern_model){0};
 }
 
+tern_status tern_model_trainable_check(const struct tern_model_config *config)
+{
+    const struct tern_model_features *f = &config->features;
+    const struct {
+        const char *what;
+        bool is_there;
+    } lacks[] = {
+        {"mixture of experts", config->experts > 0},
+        {"norms of queries and keys", f->has_qk_norm},
+        {"norms after sublayers", f->has_post_norms},
+        {"norms that multiply by 1 + weight", f->norm_offset != 0},
+        {"scaled embeddings", f->scales_embeddings},
+        {"windows", config->window > 0},
+        {"soft-capped scores", config->attention_softcap > 0},
+        {"soft-capped logits", config->logit_softcap > 0},
+        {"heads rotated in part", !f->has_positions && config->rope_width != config->head_width},
+    };
+    for (size_t i = 0; i < sizeof lacks / sizeof lacks[0]; i++) {
+        if (lacks[i].is_there) {
+            return tern_fail(TERN_ERR_UNSUPPORTED,
+                             "model.family: found %s, which training cannot do yet: it has %s",
+                             tern_family_name((int)config->family), lacks[i].what);
+        }
+    }
+    return TERN_OK;
+}
+
 double tern_model_train_flops_per_token(const struct tern_model *model, int64_t sequence)
 {
     const struct tern_model_config *c = &model->config;
@@ -92,48 +121,12 @@ double tern_model_train_flops_per_token(const struct tern_model *model, int64_t 
     for (int layer = 0; layer < c->layers; layer++) {
         const struct tern_layer_map *map = &model->layers[layer];
         const struct tern_linear *linears[] = {&map->qkv, &map->out, &map->up, &map->down};
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < (c->experts > 0 ? 2 : 4); i++) {
             matmul += (double)linears[i]->in * (double)linears[i]->out;
         }
+        matmul +=
+            (double)(c->experts + c->experts_used * 3 * c->expert_ff_width) * (double)c->width;
     }
     double attention = (double)(c->layers * c->heads * c->head_width) * (double)sequence;
     return 6 * matmul + 6 * attention;
-}
-
-/* Llama 3's scaling: long wavelengths are slowed by `factor`, short ones kept, those between
- * blended. */
-static double scale_frequency(const struct tern_model_config *config, double frequency)
-{
-    if (config->rope_scaling == TERN_ROPE_PLAIN) {
-        return frequency;
-    }
-    double wavelength = 2 * M_PI / frequency;
-    double low = (double)config->rope_original_context / config->rope_low_freq_factor;
-    double high = (double)config->rope_original_context / config->rope_high_freq_factor;
-    if (wavelength < high) {
-        return frequency;
-    }
-    if (wavelength > low) {
-        return frequency / config->rope_factor;
-    }
-    double smooth =
-        ((double)config->rope_original_context / wavelength - config->rope_low_freq_factor) /
-        (config->rope_high_freq_factor - config->rope_low_freq_factor);
-    return (1 - smooth) * frequency / config->rope_factor + smooth * frequency;
-}
-
-void tern_rope_tables(const struct tern_model_config *config,
-                      int64_t positions,
-                      float *cos_out,
-                      float *sin_out)
-{
-    int64_t half = config->head_width / 2;
-    for (int64_t i = 0; i < half; i++) {
-        double exponent = (double)(2 * i) / (double)config->head_width;
-        double frequency = scale_frequency(config, pow(config->rope_theta, -exponent));
-        for (int64_t p = 0; p < positions; p++) {
-            cos_out[p * half + i] = (float)cos((double)p * frequency);
-            sin_out[p * half + i] = (float)sin((double)p * frequency);
-        }
-    }
 }

@@ -16,8 +16,10 @@ struct tern_linear {
 };
 
 struct tern_layer_map {
-    int64_t norm1_weight, norm1_bias, norm2_weight, norm2_bias; /* bias -1: none */
-    struct tern_linear qkv, out, up, down;
+    int64_t norm1_weight, norm1_bias, norm2_weight, norm2_bias;       /* bias -1: none */
+    int64_t post1_weight, post2_weight, q_norm_weight, k_norm_weight; /* -1: none */
+    struct tern_linear qkv, out, up, down; /* with experts no up and down */
+    int64_t window;                        /* 0: sees all before it */
     int bucket;
 };
 
@@ -37,16 +39,23 @@ TERN_MUST_CHECK tern_status tern_model_init(struct tern_model *model,
                                             const struct tern_model_config *config,
                                             enum tern_dtype dtype);
 void tern_model_fini(struct tern_model *model);
+/* TERN_ERR_UNSUPPORTED names the first feature that the training pass lacks. */
+TERN_MUST_CHECK tern_status tern_model_trainable_check(const struct tern_model_config *config);
 /* 6 N_matmul + attention (causal, forward + backward = 6 H D T per token and layer): FLOPs to train
  * on one token. */
 double tern_model_train_flops_per_token(const struct tern_model *model, int64_t sequence);
 
-/* Bytes of rotary tables for `positions`, and their values: cos and sin, f32 (positions, D/2), host
- * memory. */
+/* Cosines and sines, f32 (positions, rope_width / 2), host memory, of positions [first, first +
+ * positions) in a sequence of `length` tokens; is_local: those of windowed layers. */
 void tern_rope_tables(const struct tern_model_config *config,
+                      bool is_local,
+                      int64_t length,
+                      int64_t first,
                       int64_t positions,
                       float *cos_out,
                       float *sin_out);
+/* Whether the frequencies depend on how long the sequence is. */
+bool tern_rope_follows_length(const struct tern_model_config *config);
 
 /* Logits at once on a GPU: enough rows to fill it, and to touch the head's gradient rarely. */
 enum {

@@ -2,6 +2,7 @@
 #include "runtime/train/config.h"
 
 #include "io/file.h"
+#include "models/transformer.h"
 #include "runtime/base/mem.h"
 
 #include <inttypes.h>
@@ -16,8 +17,11 @@ enum {
     KEY_BYTES = 64,
 };
 
-static const char *const g_families[] = {"gpt2", "llama", NULL};
-static const char *const g_rope_scalings[] = {"plain", "llama3", NULL};
+static const char *const g_families[] = {"gpt2",  "llama",   "mistral",   "qwen2",
+                                         "qwen3", "gemma",   "gemma2",    "gemma3",
+                                         "phi3",  "mixtral", "qwen3_moe", NULL};
+static const char *const g_rope_scalings[] = {"plain", "linear",   "dynamic", "llama3",
+                                              "yarn",  "longrope", NULL};
 static const char *const g_formats[] = {"text", "chat", NULL};
 static const char *const g_precisions[] = {"bf16", "fp32", NULL};
 static const char *const g_recomputes[] = {"none", "attention", "block", NULL};
@@ -346,7 +350,7 @@ static bool fill_model(const struct check *check)
             return false;
         }
         if (!is_set(check, "model", "tied_embeddings")) {
-            model->tied_embeddings = model->family == TERN_FAMILY_GPT2;
+            model->tied_embeddings = tern_family_row(model->family)->defaults.tied_embeddings;
         }
         return true;
     }
@@ -407,30 +411,6 @@ static void report_model(const struct check *check, const char *sentence)
     PROBLEM(check, "model", "family", "%s", sentence);
 }
 
-static void check_rope(const struct check *check)
-{
-    const struct tern_model_config *model = &check->config->model;
-    if (model->rope_scaling != TERN_ROPE_LLAMA3) {
-        return;
-    }
-    if (model->rope_factor < 1) {
-        PROBLEM(check, "model", "rope_factor",
-                "found %g, expected at least 1 with rope_scaling llama3",
-                (double)model->rope_factor);
-    }
-    if (!(model->rope_low_freq_factor > 0) ||
-        model->rope_high_freq_factor <= model->rope_low_freq_factor) {
-        PROBLEM(check, "model", "rope_high_freq_factor",
-                "found %g with rope_low_freq_factor %g, expected 0 < low < high",
-                (double)model->rope_high_freq_factor, (double)model->rope_low_freq_factor);
-    }
-    if (model->rope_original_context < 1) {
-        PROBLEM(check, "model", "rope_original_context",
-                "found %" PRId64 ", expected at least 1 with rope_scaling llama3",
-                model->rope_original_context);
-    }
-}
-
 static void check_model(const struct check *check)
 {
     if (is_bad(check, "model", NULL) || !fill_model(check) || !check_model_present(check)) {
@@ -449,10 +429,10 @@ static void check_model(const struct check *check)
     if (known.vocab_size == 0) {
         known.vocab_size = 1; /* the tokenizer's, checked when that is read */
     }
-    if (tern_model_config_check(&known) != TERN_OK) {
+    if (tern_model_config_check(&known) != TERN_OK ||
+        tern_model_trainable_check(&known) != TERN_OK) {
         report_model(check, tern_detail());
     }
-    check_rope(check);
 }
 
 static void check_data(const struct check *check)

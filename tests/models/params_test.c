@@ -2,13 +2,12 @@
 #include "models/params.h"
 #include "runtime/base/mem.h"
 
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void published_counts(void **state)
 {
@@ -17,8 +16,8 @@ static void published_counts(void **state)
         const char *preset;
         int64_t count;
     } rows[] = {
-        {"gpt2-124m", 124439808},    {"gpt2-355m", 354823168},        {"gpt2-774m", 774030080},
-        {"gpt2-1558m", 1557611200},  {"smollm2-135m", 134515008},     {"llama-3.2-1b", 1235814400},
+        {"gpt2-124m", 124439808},     {"gpt2-355m", 354823168},    {"gpt2-774m", 774030080},
+        {"gpt2-1558m", 1557611200},   {"smollm2-135m", 134515008}, {"llama-3.2-1b", 1235814400},
         {"llama-3.1-8b", 8030261248},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -28,6 +27,113 @@ static void published_counts(void **state)
         assert_int_equal(tern_model_config_check(&config), TERN_OK);
         assert_int_equal(tern_params_init(&params, &config), TERN_OK);
         print_message("%s: %lld parameters\n", rows[i].preset, (long long)params.parameter_count);
+        assert_int_equal(params.parameter_count, rows[i].count);
+        tern_params_fini(&params);
+    }
+}
+
+/* The rows of every family, by what its authors say that a model of it has. */
+static void published_families(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model;
+        struct tern_model_config config;
+        int64_t count;
+    } rows[] = {
+        {"Mistral-7B-v0.1",
+         {.family = TERN_FAMILY_MISTRAL,
+          .layers = 32,
+          .width = 4096,
+          .heads = 32,
+          .kv_heads = 8,
+          .ff_width = 14336,
+          .context = 32768,
+          .vocab_size = 32000},
+         7241732096},
+        {"Qwen2.5-0.5B",
+         {.family = TERN_FAMILY_QWEN2,
+          .layers = 24,
+          .width = 896,
+          .heads = 14,
+          .kv_heads = 2,
+          .ff_width = 4864,
+          .context = 32768,
+          .vocab_size = 151936,
+          .tied_embeddings = true},
+         494032768},
+        {"Qwen3-0.6B",
+         {.family = TERN_FAMILY_QWEN3,
+          .layers = 28,
+          .width = 1024,
+          .heads = 16,
+          .kv_heads = 8,
+          .ff_width = 3072,
+          .context = 40960,
+          .vocab_size = 151936,
+          .tied_embeddings = true},
+         596049920},
+        {"gemma-2-2b",
+         {.family = TERN_FAMILY_GEMMA2,
+          .layers = 26,
+          .width = 2304,
+          .heads = 8,
+          .kv_heads = 4,
+          .ff_width = 9216,
+          .context = 8192,
+          .vocab_size = 256000,
+          .tied_embeddings = true},
+         2614341888},
+        {"gemma-3-270m",
+         {.family = TERN_FAMILY_GEMMA3,
+          .layers = 18,
+          .width = 640,
+          .heads = 4,
+          .kv_heads = 1,
+          .ff_width = 2048,
+          .context = 32768,
+          .vocab_size = 262144,
+          .tied_embeddings = true},
+         268098176},
+        {"Phi-3-mini-4k-instruct",
+         {.family = TERN_FAMILY_PHI3,
+          .layers = 32,
+          .width = 3072,
+          .heads = 32,
+          .ff_width = 8192,
+          .context = 4096,
+          .vocab_size = 32064},
+         3821079552},
+        {"Mixtral-8x7B-v0.1",
+         {.family = TERN_FAMILY_MIXTRAL,
+          .layers = 32,
+          .width = 4096,
+          .heads = 32,
+          .kv_heads = 8,
+          .ff_width = 14336,
+          .context = 32768,
+          .vocab_size = 32000},
+         46702792704},
+        {"Qwen3-30B-A3B",
+         {.family = TERN_FAMILY_QWEN3_MOE,
+          .layers = 48,
+          .width = 2048,
+          .heads = 32,
+          .kv_heads = 4,
+          .head_width = 128,
+          .ff_width = 6144,
+          .expert_ff_width = 768,
+          .context = 40960,
+          .vocab_size = 151936},
+         30532122624},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct tern_model_config config = rows[i].config;
+        struct tern_params params;
+        tern_model_config_defaults(&config);
+        assert_int_equal(tern_model_config_check(&config), TERN_OK);
+        assert_int_equal(tern_params_init(&params, &config), TERN_OK);
+        print_message("%s: %lld parameters\n", rows[i].model, (long long)params.parameter_count);
         assert_int_equal(params.parameter_count, rows[i].count);
         tern_params_fini(&params);
     }
@@ -72,7 +178,9 @@ static void layout(void **state)
 static void initial_values(void **state)
 {
     (void)state;
-    enum { N = 200000 };
+    enum {
+        N = 200000
+    };
     struct tern_model_config config;
     struct tern_params p;
     assert_true(tern_preset_find("gpt2-124m", &config));
@@ -127,9 +235,8 @@ static void initial_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(published_counts),
-        cmocka_unit_test(layout),
-        cmocka_unit_test(initial_values),
+        cmocka_unit_test(published_counts), cmocka_unit_test(published_families),
+        cmocka_unit_test(layout),           cmocka_unit_test(initial_values),
         cmocka_unit_test(initial_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -78,6 +78,10 @@ static inline struct tern_model_config tiny_config(enum tern_family family)
                                        .vocab_size = 1003,
                                        .tied_embeddings = family == TERN_FAMILY_GPT2};
     config.kv_heads = family == TERN_FAMILY_GPT2 ? 4 : 2;
+    if (tern_family_row(family)->defaults.experts > 0) {
+        config.experts = 4;
+        config.experts_used = 2;
+    }
     tern_model_config_defaults(&config);
     return config;
 }

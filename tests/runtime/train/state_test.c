@@ -351,8 +351,11 @@ static void test_any_ranks_load(void **test)
     (void)test;
     static struct trip trip;
     make_folder(trip.run);
-    for (int family = 0; family < TERN_FAMILY_COUNT; family++) {
-        struct tern_model_config config = tiny_config((enum tern_family)family);
+    static const enum tern_family families[] = {TERN_FAMILY_GPT2, TERN_FAMILY_LLAMA,
+                                                TERN_FAMILY_GEMMA3};
+    for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
+        enum tern_family family = families[f];
+        struct tern_model_config config = tiny_config(family);
         expect_ok(tern_model_init(&trip.model, &config,
                                   family == TERN_FAMILY_GPT2 ? TERN_F32 : TERN_BF16));
         static const int savers[] = {1, 2, 3, 8};
