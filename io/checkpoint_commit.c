@@ -55,7 +55,7 @@ static bool parse_record(const struct tern_json *row, struct record *out)
     const struct tern_json *shape = tern_json_item(row, 3);
     if (tern_json_count(row) != 6 || group == NULL || name == NULL || dtype == NULL ||
         !tern_ckpt_is_group(group) || !tern_ckpt_is_name(name) ||
-        tern_ckpt_dtype(dtype) == TERN_DTYPE_COUNT || tern_json_count(shape) < 1 ||
+        tern_ckpt_dtype(dtype) == TERN_DTYPE_CKPT_COUNT || tern_json_count(shape) < 1 ||
         tern_json_count(shape) > TERN_CKPT_RANK_MAX) {
         return false;
     }

@@ -48,7 +48,7 @@ bool tern_ckpt_is_group(const char *group)
 enum tern_dtype tern_ckpt_dtype(const char *name)
 {
     int i = 0;
-    while (i < TERN_DTYPE_COUNT && strcmp(name, tern_dtype_name((enum tern_dtype)i)) != 0) {
+    while (i < TERN_DTYPE_CKPT_COUNT && strcmp(name, tern_dtype_name((enum tern_dtype)i)) != 0) {
         i++;
     }
     return (enum tern_dtype)i;
@@ -119,7 +119,7 @@ static tern_status check_tensor(const struct tern_ckpt_manifest *manifest,
                                 const struct tern_ckpt_tensor *tensor)
 {
     bool ok = tern_ckpt_is_group(tensor->group) && tern_ckpt_is_name(tensor->name) &&
-              (unsigned)tensor->dtype < TERN_DTYPE_COUNT && tensor->rank >= 1 &&
+              (unsigned)tensor->dtype < TERN_DTYPE_CKPT_COUNT && tensor->rank >= 1 &&
               tensor->rank <= TERN_CKPT_RANK_MAX;
     int64_t bytes = ok ? (int64_t)tern_dtype_bytes(tensor->dtype) : 0;
     for (int i = 0; i < tensor->rank && ok; i++) {

@@ -65,7 +65,7 @@ const struct tern_ckpt_manifest *tern_ckpt_reader_manifest(const struct tern_ckp
 /* "a/b" and "x.y": characters that need no escape in JSON, HDF5 names and virtual sources. */
 bool tern_ckpt_is_group(const char *group);
 bool tern_ckpt_is_name(const char *name);
-/* TERN_DTYPE_COUNT if unknown. */
+/* TERN_DTYPE_CKPT_COUNT if unknown. */
 enum tern_dtype tern_ckpt_dtype(const char *name);
 /* "/group/name" */
 TERN_MUST_CHECK tern_status tern_ckpt_dataset(char out[2 * TERN_CKPT_NAME_BYTES + 2],

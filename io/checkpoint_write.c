@@ -61,7 +61,7 @@ static tern_status check_slab(const struct tern_ckpt_slab *slab)
                          slab->name != NULL ? slab->name : "(null)",
                          slab->group != NULL ? slab->group : "(null)");
     }
-    bool ok = (unsigned)slab->dtype < TERN_DTYPE_COUNT && slab->rank >= 1 &&
+    bool ok = (unsigned)slab->dtype < TERN_DTYPE_CKPT_COUNT && slab->rank >= 1 &&
               slab->rank <= TERN_CKPT_RANK_MAX;
     int64_t bytes = ok ? (int64_t)tern_dtype_bytes(slab->dtype) : 0;
     for (int i = 0; i < slab->rank && ok; i++) {

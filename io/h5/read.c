@@ -111,12 +111,12 @@ static bool read_place(hid_t dataset, const char *name, int rank, int64_t *value
     return ok;
 }
 
-/* TERN_DTYPE_COUNT when it is none of ours. */
+/* TERN_DTYPE_CKPT_COUNT when it is none of ours. */
 static enum tern_dtype dtype_of(hid_t dataset)
 {
-    enum tern_dtype found = TERN_DTYPE_COUNT;
+    enum tern_dtype found = TERN_DTYPE_CKPT_COUNT;
     hid_t type = H5Dget_type(dataset);
-    for (int i = 0; type >= 0 && i < TERN_DTYPE_COUNT && found == TERN_DTYPE_COUNT; i++) {
+    for (int i = 0; type >= 0 && i < TERN_DTYPE_CKPT_COUNT && found == TERN_DTYPE_CKPT_COUNT; i++) {
         if (i != TERN_BF16 && H5Tequal(type, tern_h5_type((enum tern_dtype)i)) > 0) {
             found = (enum tern_dtype)i;
         }
@@ -133,7 +133,7 @@ static bool read_shape(hid_t dataset, struct tern_h5_shape *shape)
     hsize_t dims[TERN_H5_RANK_MAX];
     *shape = (struct tern_h5_shape){.dtype = dtype_of(dataset)};
     hid_t space = H5Dget_space(dataset);
-    bool ok = space >= 0 && shape->dtype != TERN_DTYPE_COUNT;
+    bool ok = space >= 0 && shape->dtype != TERN_DTYPE_CKPT_COUNT;
     shape->rank = ok ? H5Sget_simple_extent_ndims(space) : 0;
     ok = ok && shape->rank >= 1 && shape->rank <= TERN_H5_RANK_MAX &&
          H5Sget_simple_extent_dims(space, dims, NULL) == shape->rank;

@@ -101,7 +101,60 @@ static void test_dtypes(void **state)
     for (int d = 0; d < TERN_DTYPE_COUNT; d++) {
         assert_true(tern_dtype_bytes((enum tern_dtype)d) > 0);
         assert_non_null(tern_dtype_name((enum tern_dtype)d));
+        assert_true(tern_dtype_block_elements((enum tern_dtype)d) > 0);
+        for (int e = 0; e < d; e++) {
+            assert_string_not_equal(tern_dtype_name((enum tern_dtype)d),
+                                    tern_dtype_name((enum tern_dtype)e));
+        }
     }
+}
+
+static void test_rows_are_whole_blocks(void **state)
+{
+    (void)state;
+    size_t bytes;
+    assert_true(tern_dtype_row_bytes(TERN_F16, 5, &bytes));
+    assert_int_equal(bytes, 10);
+    assert_true(tern_dtype_row_bytes(TERN_Q4_K, 512, &bytes));
+    assert_int_equal(bytes, 288);
+    assert_true(tern_dtype_row_bytes(TERN_Q8_0, 0, &bytes));
+    assert_int_equal(bytes, 0);
+    assert_false(tern_dtype_row_bytes(TERN_Q4_K, 32, &bytes));
+    assert_false(tern_dtype_row_bytes(TERN_Q8_0, 33, &bytes));
+    assert_false(tern_dtype_row_bytes(TERN_F32, -1, &bytes));
+    assert_false(tern_dtype_row_bytes(TERN_F64, INT64_MAX, &bytes));
+    assert_true(tern_dtype_row_bytes(TERN_F16, INT64_MAX, &bytes));
+}
+
+/* Every f16 by its definition, and back; between two neighbours the nearer, ties to the even one. */
+static void test_f16_is_exact_and_rounds_to_nearest_even(void **state)
+{
+    (void)state;
+    for (uint32_t x = 0; x < 0x7c00; x++) {
+        int exponent = (int)(x >> 10), fraction = (int)(x & 0x3ff);
+        float want = ldexpf((float)(exponent > 0 ? fraction + 1024 : fraction),
+                            (exponent > 0 ? exponent : 1) - 25);
+        float got = tern_f16_to_f32((tern_f16)x);
+        if (got != want || tern_f16_to_f32((tern_f16)(x | 0x8000)) != -want) {
+            fail_msg("f16 0x%04x is %g, expected %g", x, (double)got, (double)want);
+        }
+        assert_int_equal(tern_f32_to_f16(want), x);
+        assert_int_equal(tern_f32_to_f16(-want), x | 0x8000);
+        float next = x == 0x7bff ? 65536.0f : tern_f16_to_f32((tern_f16)(x + 1));
+        float middle = (want + next) / 2; /* exact */
+        assert_int_equal(tern_f32_to_f16(middle), x + (x & 1));
+        assert_int_equal(tern_f32_to_f16(nextafterf(middle, 0)), x);
+        assert_int_equal(tern_f32_to_f16(nextafterf(middle, INFINITY)), x + 1);
+    }
+    assert_int_equal(tern_f32_to_f16(INFINITY), 0x7c00);
+    assert_int_equal(tern_f32_to_f16(-1e30f), 0xfc00);
+    assert_int_equal(tern_f32_to_f16(0x1p-149f), 0);
+    assert_true(isinf(tern_f16_to_f32(0x7c00)) && tern_f16_to_f32(0xfc00) == -INFINITY);
+    for (uint32_t x = 0x7c01; x <= 0x7fff; x++) {
+        assert_true(isnan(tern_f16_to_f32((tern_f16)x)));
+        assert_true(isnan(tern_f16_to_f32(tern_f32_to_f16(tern_f16_to_f32((tern_f16)x)))));
+    }
+    assert_true(isnan(tern_f16_to_f32(tern_f32_to_f16(tern_bits_to_f32(0x7f800001u)))));
 }
 
 /* Every bf16 survives the way through f32; every f32 between two goes to the nearer, ties to the
@@ -222,6 +275,8 @@ int main(void)
         CHECKED(test_long_sentence_is_cut),
         CHECKED(test_sentence_is_per_thread),
         CHECKED(test_dtypes),
+        CHECKED(test_rows_are_whole_blocks),
+        CHECKED(test_f16_is_exact_and_rounds_to_nearest_even),
         CHECKED(test_bf16_rounds_to_nearest_even),
         CHECKED(test_log_lines),
         CHECKED(test_log_line_is_bounded),

@@ -403,7 +403,7 @@ static void test_bad_arguments(void **state)
     slabs[6].row_offset = -1;
     slabs[7].global_shape[1] = 0;
     slabs[8].data = NULL;
-    slabs[9].dtype = TERN_DTYPE_COUNT;
+    slabs[9].dtype = TERN_DTYPE_CKPT_COUNT;
     struct tern_ckpt_file file;
     struct tern_ckpt_write write = {g_run, 1, 0, 1, NULL, 1, "{}", TERN_CKPT_NONE, 1, 0};
     for (int i = 0; i < 10; i++) {
