@@ -1,11 +1,9 @@
 /* params_test.c - the parameter tables against the published counts, and what the layout promises. */
 #include "models/params.h"
 #include "runtime/base/mem.h"
+#include "tests/base/check.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
