@@ -72,8 +72,8 @@ static tern_status run_init(struct run *run, const struct tern_roof_plan *plan)
     TERN_RETURN_IF_ERR(tern_roof_comm_open(plan->ranks, run->device, run->comm_device,
                                            assumed->exchange_seconds, plan->gpu.machine->exchange,
                                            &run->data));
-    return tern_train_state_plan(&run->state, &run->model, run->words, plan->lanes,
-                                 TERN_LANE_CHUNK_GPU);
+    return tern_train_state_plan(&run->state, &run->model.params, TERN_BF16, run->words,
+                                 plan->lanes, TERN_LANE_CHUNK_GPU);
 }
 
 static tern_status run_build(struct run *run, const struct tern_roof_plan *plan)

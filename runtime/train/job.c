@@ -309,7 +309,7 @@ static tern_status plan_memory(struct tern_job *job, bool print)
         job->config.train.precision == TERN_PRECISION_BF16 ? TERN_BF16 : TERN_F32;
     TERN_RETURN_IF_ERR(tern_model_init(&job->model, &job->config.model, dtype));
     job->has_model = true;
-    TERN_RETURN_IF_ERR(tern_train_state_plan(&job->state, &job->model, job->comm,
+    TERN_RETURN_IF_ERR(tern_train_state_plan(&job->state, &job->model.params, dtype, job->comm,
                                              (int)job->config.train.lanes,
                                              has_own_memory(job) ? TERN_LANE_CHUNK_GPU : 0));
     job->has_state = true;

@@ -1,23 +1,21 @@
-/* state.c - ownership, memory, initial values, reading back. */
+/* state.c - ownership, memory, exchange, and what a checkpoint holds of it. */
 #include "runtime/train/state.h"
 
-#include "models/stored.h"
 #include "runtime/base/check.h"
 #include "runtime/base/mem.h"
 
-#include <pthread.h>
 #include <string.h>
 
 static int64_t bucket_start(const struct tern_train_state *state, int bucket)
 {
-    return state->model->params.bucket_starts[bucket];
+    return state->params->bucket_starts[bucket];
 }
 
 /* Cuts of a bucket at its blocks, relative to its start; the last is its whole length with
  * padding. */
 static tern_status plan_bucket(struct tern_train_state *state, int bucket, int64_t *cuts)
 {
-    const struct tern_params *params = &state->model->params;
+    const struct tern_params *params = state->params;
     int ranks = state->comm->size;
     int64_t first = params->bucket_blocks[bucket];
     int64_t count = params->bucket_blocks[bucket + 1] - first;
@@ -53,25 +51,27 @@ static tern_status plan_bucket(struct tern_train_state *state, int bucket, int64
 }
 
 tern_status tern_train_state_plan(struct tern_train_state *state,
-                                  const struct tern_model *model,
+                                  const struct tern_params *params,
+                                  enum tern_dtype dtype,
                                   struct tern_comm *comm,
                                   int lanes,
                                   int64_t chunk_floats)
 {
-    *state = (struct tern_train_state){.model = model, .comm = comm, .data_comm = comm};
+    *state = (struct tern_train_state){
+        .params = params, .dtype = dtype, .comm = comm, .data_comm = comm};
     TERN_RETURN_IF_ERR(tern_lane_plan_make(lanes, comm->size, comm->rank, &state->plan));
     state->plan.chunk_floats = chunk_floats > 0 ? chunk_floats : state->plan.chunk_floats;
-    size_t buckets = (size_t)model->params.bucket_count;
+    size_t buckets = (size_t)params->bucket_count;
     state->buckets = tern_alloc_zero("state", buckets, sizeof *state->buckets);
     state->ranges = tern_alloc_zero("state", buckets * (size_t)comm->size, sizeof *state->ranges);
     state->gathers = tern_alloc_zero("state", buckets, sizeof *state->gathers);
-    int64_t *cuts = tern_alloc("state", (size_t)(model->params.block_count + 1) * sizeof *cuts);
+    int64_t *cuts = tern_alloc("state", (size_t)(params->block_count + 1) * sizeof *cuts);
     tern_status status = TERN_OK;
     if (state->buckets == NULL || state->ranges == NULL || state->gathers == NULL || cuts == NULL) {
         status = tern_fail(TERN_ERR_MEMORY, "cannot allocate the sharding of %zu buckets", buckets);
         goto out;
     }
-    for (int bucket = 0; bucket < model->params.bucket_count; bucket++) {
+    for (int bucket = 0; bucket < params->bucket_count; bucket++) {
         TERN_GOTO_IF_ERR(status, plan_bucket(state, bucket, cuts), out);
     }
 out:
@@ -84,10 +84,10 @@ out:
 
 struct tern_state_bytes tern_train_state_bytes(const struct tern_train_state *state)
 {
-    int64_t flat = state->model->params.flat_size;
-    bool has_master = state->model->dtype != TERN_F32;
+    int64_t flat = state->params->flat_size;
+    bool has_master = state->dtype != TERN_F32;
     return (struct tern_state_bytes){
-        .weights = flat * (int64_t)tern_dtype_bytes(state->model->dtype),
+        .weights = flat * (int64_t)tern_dtype_bytes(state->dtype),
         .gradients = flat * state->plan.buffers * 4,
         .master = has_master ? state->shard_size * 4 : 0,
         .moments = state->shard_size * 8,
@@ -111,7 +111,7 @@ tern_status tern_train_state_alloc(struct tern_train_state *state, struct tern_d
     state->device = device;
     struct tern_state_bytes bytes = tern_train_state_bytes(state);
     TERN_RETURN_IF_ERR(reserve(state, "weights", bytes.weights, &state->weights));
-    if (bytes.master > 0 || state->model->dtype != TERN_F32) {
+    if (bytes.master > 0 || state->dtype != TERN_F32) {
         TERN_RETURN_IF_ERR(reserve(state, "master weights", bytes.master, &state->master));
     }
     TERN_RETURN_IF_ERR(reserve(state, "moments", bytes.moments / 2, &state->exp_avg));
@@ -153,22 +153,15 @@ void tern_train_state_fini(struct tern_train_state *state)
 struct tern_dptr tern_train_state_master(const struct tern_train_state *state, int bucket)
 {
     const struct tern_bucket_shard *shard = &state->buckets[bucket];
-    return state->model->dtype == TERN_F32
-               ? tern_dptr_at(state->weights, shard->own_begin, TERN_F32)
-               : tern_dptr_at(state->master, shard->at, TERN_F32);
+    return state->dtype == TERN_F32 ? tern_dptr_at(state->weights, shard->own_begin, TERN_F32)
+                                    : tern_dptr_at(state->master, shard->at, TERN_F32);
 }
 
-/* One run of elements that this rank owns of one tensor. */
-struct piece {
-    const struct tern_param *param;
-    int bucket;
-    int64_t begin, end; /* in the flat block */
-};
-
-/* The next piece at or after parameter *index; false at the end. */
-static bool next_piece(const struct tern_train_state *state, int *index, struct piece *piece)
+bool tern_train_state_piece(const struct tern_train_state *state,
+                            int *index,
+                            struct tern_state_piece *piece)
 {
-    const struct tern_params *params = &state->model->params;
+    const struct tern_params *params = state->params;
     while (*index < params->count) {
         const struct tern_param *param = &params->items[(*index)++];
         const struct tern_bucket_shard *shard = &state->buckets[param->bucket];
@@ -176,101 +169,26 @@ static bool next_piece(const struct tern_train_state *state, int *index, struct 
         int64_t end = param->offset + param->size < shard->own_end ? param->offset + param->size
                                                                    : shard->own_end;
         if (begin < end) {
-            *piece =
-                (struct piece){.param = param, .bucket = param->bucket, .begin = begin, .end = end};
+            *piece = (struct tern_state_piece){
+                .param = param, .bucket = param->bucket, .begin = begin, .end = end};
             return true;
         }
     }
     return false;
 }
 
-/* Address of a piece's first element in the masters, and its index in the shard arrays. */
-static struct tern_dptr piece_master(const struct tern_train_state *state,
-                                     const struct piece *piece)
+struct tern_dptr tern_train_state_piece_master(const struct tern_train_state *state,
+                                               const struct tern_state_piece *piece)
 {
     int64_t skip = piece->begin - state->buckets[piece->bucket].own_begin;
     return tern_dptr_at(tern_train_state_master(state, piece->bucket), skip, TERN_F32);
 }
 
-static int64_t piece_shard_index(const struct tern_train_state *state, const struct piece *piece)
+int64_t tern_train_state_piece_index(const struct tern_train_state *state,
+                                     const struct tern_state_piece *piece)
 {
     const struct tern_bucket_shard *shard = &state->buckets[piece->bucket];
     return shard->at + piece->begin - shard->own_begin;
-}
-
-/* ---- initial values ---- */
-
-enum {
-    LOAD_ELEMENTS = 4 << 20, /* read at a time */
-    INIT_CHUNK = 1 << 16,
-    INIT_THREADS_MAX = 64
-};
-
-struct init_worker {
-    struct tern_train_state *state;
-    uint64_t seed;
-    int number, count; /* does every count-th chunk, from number on */
-    float *chunk;
-    tern_status status;
-    pthread_t thread;
-    bool is_started;
-};
-
-static void *init_run(void *arg)
-{
-    struct init_worker *w = arg;
-    const struct tern_model *model = w->state->model;
-    const struct tern_device_table *table = w->state->device->ops->device;
-    struct piece piece;
-    int64_t turn = 0;
-    for (int index = 0; next_piece(w->state, &index, &piece) && w->status == TERN_OK;) {
-        struct tern_dptr dst = piece_master(w->state, &piece);
-        int64_t size = piece.end - piece.begin;
-        for (int64_t at = 0; at < size && w->status == TERN_OK; at += INIT_CHUNK) {
-            if (turn++ % w->count != w->number) {
-                continue;
-            }
-            int64_t n = size - at < INIT_CHUNK ? size - at : INIT_CHUNK;
-            tern_param_initial(&model->params, piece.param, model->config.layers, w->seed,
-                               piece.begin - piece.param->offset + at, n, w->chunk);
-            w->status = table->upload(w->state->device, tern_dptr_at(dst, at, TERN_F32), w->chunk,
-                                      (size_t)n * sizeof *w->chunk);
-        }
-    }
-    return NULL;
-}
-
-tern_status tern_train_state_init(struct tern_train_state *state, uint64_t seed, int threads)
-{
-    struct init_worker workers[INIT_THREADS_MAX];
-    int count = threads < 1 ? 1 : threads > INIT_THREADS_MAX ? INIT_THREADS_MAX : threads;
-    float *chunks = tern_alloc("init", (size_t)count * INIT_CHUNK * sizeof *chunks);
-    if (chunks == NULL) {
-        return tern_fail(TERN_ERR_MEMORY, "cannot allocate %d chunks for initial weights", count);
-    }
-    for (int i = 0; i < count; i++) {
-        workers[i] = (struct init_worker){.state = state,
-                                          .seed = seed,
-                                          .number = i,
-                                          .count = count,
-                                          .chunk = chunks + (size_t)i * INIT_CHUNK};
-        workers[i].is_started =
-            i > 0 && pthread_create(&workers[i].thread, NULL, init_run, &workers[i]) == 0;
-    }
-    for (int i = 0; i < count; i++) {
-        if (!workers[i].is_started) {
-            init_run(&workers[i]); /* the first one, and whatever could not get a thread */
-        }
-    }
-    tern_status status = TERN_OK;
-    for (int i = 0; i < count; i++) {
-        if (workers[i].is_started) {
-            pthread_join(workers[i].thread, NULL);
-        }
-        status = status != TERN_OK ? status : workers[i].status;
-    }
-    tern_free(chunks);
-    return status;
 }
 
 /* ---- all-gather ---- */
@@ -288,13 +206,13 @@ tern_status tern_train_state_share(struct tern_train_state *state, int bucket)
     if (state->comm->size == 1) {
         return TERN_OK;
     }
-    int64_t width = (int64_t)tern_dtype_bytes(state->model->dtype);
+    int64_t width = (int64_t)tern_dtype_bytes(state->dtype);
     const struct tern_range *ranges = state->buckets[bucket].ranges;
     for (int rank = 0; rank < state->comm->size; rank++) {
         gather->ranges[rank] =
             (struct tern_range){ranges[rank].begin * width, ranges[rank].end * width};
     }
-    gather->data = tern_dptr_at(state->weights, bucket_start(state, bucket), state->model->dtype);
+    gather->data = tern_dptr_at(state->weights, bucket_start(state, bucket), state->dtype);
     gather->is_under_way = true;
     return tern_comm_submit(state->data_comm, gather_run, gather, &gather->ticket);
 }
@@ -311,7 +229,7 @@ tern_status tern_train_state_need_shared(struct tern_train_state *state, int buc
 
 tern_status tern_train_state_wait_shared(struct tern_train_state *state)
 {
-    for (int bucket = 0; bucket < state->model->params.bucket_count; bucket++) {
+    for (int bucket = 0; bucket < state->params->bucket_count; bucket++) {
         TERN_RETURN_IF_ERR(tern_train_state_need_shared(state, bucket));
     }
     return TERN_OK;
@@ -319,8 +237,8 @@ tern_status tern_train_state_wait_shared(struct tern_train_state *state)
 
 tern_status tern_train_state_publish(struct tern_train_state *state)
 {
-    enum tern_dtype dtype = state->model->dtype;
-    for (int bucket = 0; bucket < state->model->params.bucket_count; bucket++) {
+    enum tern_dtype dtype = state->dtype;
+    for (int bucket = 0; bucket < state->params->bucket_count; bucket++) {
         const struct tern_bucket_shard *shard = &state->buckets[bucket];
         int64_t count = shard->own_end - shard->own_begin;
         if (dtype != TERN_F32 && count > 0) {
@@ -340,13 +258,14 @@ tern_status tern_train_state_publish(struct tern_train_state *state)
 
 /* ---- checkpoints ---- */
 
-static const char *const g_groups[3] = {"model", "optimizer/exp_avg", "optimizer/exp_avg_sq"};
+const char *const tern_train_state_groups[3] = {"model", "optimizer/exp_avg",
+                                                "optimizer/exp_avg_sq"};
 
 int64_t tern_train_state_slab_count(const struct tern_train_state *state)
 {
     int64_t count = 0;
-    struct piece piece;
-    for (int index = 0; next_piece(state, &index, &piece);) {
+    struct tern_state_piece piece;
+    for (int index = 0; tern_train_state_piece(state, &index, &piece);) {
         count++;
     }
     return 3 * count;
@@ -358,19 +277,20 @@ void tern_train_state_slabs(const struct tern_train_state *state,
 {
     int64_t used = 0;
     for (int group = 0; group < 3; group++) {
-        struct piece piece;
-        for (int index = 0; next_piece(state, &index, &piece);) {
+        struct tern_state_piece piece;
+        for (int index = 0; tern_train_state_piece(state, &index, &piece);) {
             const struct tern_param *param = piece.param;
             struct tern_ckpt_slab *slab = &slabs[used++];
             *slab = (struct tern_ckpt_slab){
-                .group = g_groups[group],
+                .group = tern_train_state_groups[group],
                 .name = param->name,
                 .dtype = TERN_F32,
                 .rank = param->rank,
                 .global_shape = {param->shape[0], param->shape[1]},
                 .row_offset = (piece.begin - param->offset) / param->shape[1],
                 .row_count = (piece.end - piece.begin) / param->shape[1],
-                .data = base + group * state->shard_size + piece_shard_index(state, &piece),
+                .data =
+                    base + group * state->shard_size + tern_train_state_piece_index(state, &piece),
             };
             TERN_CHECK((piece.begin - param->offset) % param->shape[1] == 0);
             TERN_CHECK((piece.end - piece.begin) % param->shape[1] == 0);
@@ -405,10 +325,10 @@ tern_status tern_train_state_snapshot(const struct tern_train_state *state, floa
     if (state->copier != NULL) {
         TERN_RETURN_IF_ERR(state->device->ops->device->after(state->copier, state->device));
     }
-    if (state->model->dtype != TERN_F32) {
+    if (state->dtype != TERN_F32) {
         TERN_RETURN_IF_ERR(copy_out(state, base, state->master, state->shard_size));
     } else {
-        for (int bucket = 0; bucket < state->model->params.bucket_count; bucket++) {
+        for (int bucket = 0; bucket < state->params->bucket_count; bucket++) {
             const struct tern_bucket_shard *shard = &state->buckets[bucket];
             TERN_RETURN_IF_ERR(copy_out(state, base + shard->at,
                                         tern_train_state_master(state, bucket),
@@ -429,57 +349,4 @@ tern_status tern_train_state_guard_snapshot(const struct tern_train_state *state
 {
     return state->copier != NULL ? state->device->ops->device->after(state->device, state->copier)
                                  : TERN_OK;
-}
-
-/* Through `rows`, host memory for room floats. */
-static tern_status load_piece(struct tern_train_state *state,
-                              struct tern_ckpt_reader *reader,
-                              const struct piece *piece,
-                              float *rows,
-                              int64_t room)
-{
-    const struct tern_device_table *table = state->device->ops->device;
-    const struct tern_param *param = piece->param;
-    int64_t index = piece_shard_index(state, piece);
-    int64_t width = param->shape[1];
-    int64_t first = (piece->begin - param->offset) / width;
-    int64_t count = (piece->end - piece->begin) / width;
-    struct tern_dptr targets[3] = {piece_master(state, piece),
-                                   tern_dptr_at(state->exp_avg, index, TERN_F32),
-                                   tern_dptr_at(state->exp_avg_sq, index, TERN_F32)};
-    for (int group = 0; group < 3; group++) {
-        for (int64_t row = 0; row < count; row += room / width) {
-            int64_t take = count - row < room / width ? count - row : room / width;
-            TERN_RETURN_IF_ERR(
-                tern_ckpt_read(reader, g_groups[group], param->name, first + row, take, rows));
-            TERN_RETURN_IF_ERR(table->upload(state->device,
-                                             tern_dptr_at(targets[group], row * width, TERN_F32),
-                                             rows, (size_t)(take * width) * sizeof *rows));
-        }
-    }
-    return TERN_OK;
-}
-
-tern_status tern_train_state_load(struct tern_train_state *state, struct tern_ckpt_reader *reader)
-{
-    const struct tern_params *params = &state->model->params;
-    int64_t room = LOAD_ELEMENTS;
-    for (int group = 0; group < 3; group++) {
-        TERN_RETURN_IF_ERR(tern_stored_check(params, reader, g_groups[group]));
-    }
-    for (int i = 0; i < params->count; i++) { /* a row at least */
-        room = params->items[i].shape[1] > room ? params->items[i].shape[1] : room;
-    }
-    float *rows = tern_alloc("load", (size_t)room * sizeof *rows);
-    if (rows == NULL) {
-        return tern_fail(TERN_ERR_MEMORY, "cannot allocate %lld values to read a checkpoint",
-                         (long long)room);
-    }
-    tern_status status = TERN_OK;
-    struct piece piece;
-    for (int index = 0; status == TERN_OK && next_piece(state, &index, &piece);) {
-        status = load_piece(state, reader, &piece, rows, room);
-    }
-    tern_free(rows);
-    return status;
 }

@@ -11,6 +11,7 @@
 #include "comm/lane_tree.h"
 #include "io/checkpoint.h"
 #include "models/transformer.h"
+#include "runtime/generate/weights.h"
 
 struct tern_bucket_shard {
     const struct tern_range *ranges; /* one a rank: elements within the bucket */
@@ -28,7 +29,8 @@ struct tern_weight_gather {
 };
 
 struct tern_train_state {
-    const struct tern_model *model;
+    const struct tern_params *params; /* what is trained: a model's, or those of its adapters */
+    enum tern_dtype dtype;            /* of weights */
     struct tern_device *device;
     struct tern_comm *comm; /* words between ranks: host memory */
     struct tern_comm
@@ -60,7 +62,8 @@ struct tern_state_bytes {
 /* Ownership only: no device memory. chunk_floats: of a message of a reduction; 0: what suits a host. Owns its tables:
  * fini. */
 TERN_MUST_CHECK tern_status tern_train_state_plan(struct tern_train_state *state,
-                                                  const struct tern_model *model,
+                                                  const struct tern_params *params,
+                                                  enum tern_dtype dtype,
                                                   struct tern_comm *comm,
                                                   int lanes,
                                                   int64_t chunk_floats);
@@ -73,12 +76,14 @@ void tern_train_state_fini(struct tern_train_state *state);
 
 /* f32 address of the master of element own_begin of a bucket. */
 struct tern_dptr tern_train_state_master(const struct tern_train_state *state, int bucket);
-/* Masters fresh from the seed, zero moments; or all three from an open checkpoint, whatever rank
- * count wrote it. Only what this rank owns: when every rank has done it (a failure of one is known
- * to all first), publish. threads: helpers on the host. */
+/* Masters fresh from the seed, or those of a MODEL, with zero moments; or all three from an open
+ * checkpoint, whatever rank count wrote it. Only what this rank owns: when every rank has done it
+ * (a failure of one is known to all first), publish. threads: helpers on the host. */
 TERN_MUST_CHECK tern_status tern_train_state_init(struct tern_train_state *state,
                                                   uint64_t seed,
                                                   int threads);
+TERN_MUST_CHECK tern_status tern_train_state_adopt_model(struct tern_train_state *state,
+                                                         struct tern_weights *weights);
 TERN_MUST_CHECK tern_status tern_train_state_load(struct tern_train_state *state,
                                                   struct tern_ckpt_reader *reader);
 /* Starts giving this rank's part of a bucket's weights to all. What is enqueued after need_shared finds the bucket
@@ -105,5 +110,26 @@ TERN_MUST_CHECK tern_status tern_train_state_snapshot(const struct tern_train_st
                                                       float *base);
 TERN_MUST_CHECK tern_status tern_train_state_settle_snapshot(const struct tern_train_state *state);
 TERN_MUST_CHECK tern_status tern_train_state_guard_snapshot(const struct tern_train_state *state);
+
+/* ---- inside state*.c: what of each tensor this rank owns ---- */
+
+/* Groups of a checkpoint: masters, first and second moments. */
+extern const char *const tern_train_state_groups[3];
+
+/* One run of elements, whole rows, that this rank owns of one tensor. */
+struct tern_state_piece {
+    const struct tern_param *param;
+    int bucket;
+    int64_t begin, end; /* in the flat block */
+};
+/* The next piece at or after parameter *index; false at the end. */
+bool tern_train_state_piece(const struct tern_train_state *state,
+                            int *index,
+                            struct tern_state_piece *piece);
+/* Address of a piece's first element in the masters, and its index in the shard arrays. */
+struct tern_dptr tern_train_state_piece_master(const struct tern_train_state *state,
+                                               const struct tern_state_piece *piece);
+int64_t tern_train_state_piece_index(const struct tern_train_state *state,
+                                     const struct tern_state_piece *piece);
 
 #endif

@@ -69,7 +69,7 @@ int64_t tern_stepper_bytes(const struct tern_train_config *config,
     int64_t n = config->train.micro_batch * config->train.sequence_length;
     int64_t own = config->train.global_batch / config->train.lanes * state->plan.lane_count *
                   config->train.sequence_length;
-    int64_t blocks = state->model->params.block_count;
+    int64_t blocks = state->params->block_count;
     return n * 12 + own * 8 + blocks * 16 + state->block_count * 24 +
            (int64_t)sizeof(struct tern_step_word) * (state->comm->size + 1);
 }
@@ -88,7 +88,7 @@ static tern_status lane_add(void *context, struct tern_dptr dst, struct tern_dpt
 /* Own blocks of all buckets, and where each rank's block sums lie when packed in rank order. */
 static tern_status plan_norm(struct tern_stepper *s)
 {
-    const struct tern_params *params = &s->state->model->params;
+    const struct tern_params *params = s->state->params;
     int buckets = params->bucket_count;
     int64_t entries = s->state->block_count + buckets;
     int64_t *starts = tern_alloc("norm", (size_t)entries * sizeof *starts);
@@ -127,7 +127,7 @@ static tern_status plan_norm(struct tern_stepper *s)
 static tern_status take_memory(struct tern_stepper *s)
 {
     const struct tern_device_table *table = s->device->ops->device;
-    const struct tern_params *params = &s->state->model->params;
+    const struct tern_params *params = s->state->params;
     size_t n = (size_t)micro_tokens(s);
     size_t step = (size_t)own_tokens(s);
     size_t buckets = (size_t)params->bucket_count;
@@ -182,11 +182,11 @@ tern_status tern_stepper_create(const struct tern_train_config *config,
         .ids = s->ids,
         .targets = s->targets,
         .nll = s->nll,
-        .buckets = state->model->params.bucket_count,
+        .buckets = state->params->bucket_count,
         .kinds = state->plan.buffers * MICRO_KINDS,
     };
     TERN_GOTO_IF_ERR(status, tern_micro_create(&micro, &s->micro), fail);
-    for (int b = 0; b < state->model->params.bucket_count; b++) {
+    for (int b = 0; b < state->params->bucket_count; b++) {
         struct tern_lane_reduce *reduce = &s->reduces[b];
         *reduce = (struct tern_lane_reduce){
             .plan = &state->plan,
@@ -197,7 +197,7 @@ tern_status tern_stepper_create(const struct tern_train_config *config,
         };
         for (int i = 0; i < state->plan.node_count; i++) {
             reduce->nodes[i] =
-                tern_dptr_at(state->grads[i], state->model->params.bucket_starts[b], TERN_F32);
+                tern_dptr_at(state->grads[i], state->params->bucket_starts[b], TERN_F32);
         }
     }
     bool has_sum = state->data_comm->table->reduce_ranges != NULL;
@@ -241,7 +241,7 @@ static tern_status bucket_ready(void *context, int bucket)
 {
     struct tern_stepper *s = context;
     const struct tern_train_state *state = s->state;
-    const struct tern_params *params = &state->model->params;
+    const struct tern_params *params = state->params;
     int64_t start = params->bucket_starts[bucket];
     int64_t size = params->bucket_starts[bucket + 1] - start;
     int merges = tern_lane_fold_count(&state->plan, state->plan.first_lane + s->lane);
@@ -348,7 +348,7 @@ static tern_status own_sums(struct tern_stepper *s)
     struct tern_train_state *state = s->state;
     int64_t entry = 0;
     int64_t sum = 0;
-    for (int b = 0; b < state->model->params.bucket_count; b++) {
+    for (int b = 0; b < state->params->bucket_count; b++) {
         const struct tern_bucket_shard *shard = &state->buckets[b];
         int64_t blocks = shard->end_block - shard->first_block;
         if (blocks > 0) {
@@ -393,7 +393,7 @@ static tern_status read_back(struct tern_stepper *s,
 /* Packed sums in rank order to the order of the flat block. */
 static void unpack_sums(struct tern_stepper *s)
 {
-    const struct tern_params *params = &s->state->model->params;
+    const struct tern_params *params = s->state->params;
     for (int rank = 0; rank < s->state->comm->size; rank++) {
         int64_t at = s->sums_ranges[rank].begin / 8;
         for (int b = 0; b < params->bucket_count; b++) {
@@ -412,7 +412,7 @@ static void unpack_sums(struct tern_stepper *s)
  * everywhere. */
 static tern_status total_sum(struct tern_stepper *s, double *total_out, char *culprit)
 {
-    const struct tern_params *params = &s->state->model->params;
+    const struct tern_params *params = s->state->params;
     const struct tern_range *own = &s->sums_ranges[s->state->comm->rank];
     memcpy((char *)s->sums_packed + own->begin, s->sums_mine, (size_t)(own->end - own->begin));
     struct tern_dptr packed = {(uint64_t)(uintptr_t)s->sums_packed};
@@ -453,9 +453,9 @@ static tern_status update_range(struct tern_stepper *s,
     args->exp_avg = tern_dptr_at(state->exp_avg, shard->at + skip, TERN_F32);
     args->exp_avg_sq = tern_dptr_at(state->exp_avg_sq, shard->at + skip, TERN_F32);
     args->copy = (struct tern_dptr){0};
-    if (state->model->dtype != TERN_F32) {
-        args->copy = tern_dptr_at(state->weights, begin, state->model->dtype);
-        args->copy_dtype = state->model->dtype;
+    if (state->dtype != TERN_F32) {
+        args->copy = tern_dptr_at(state->weights, begin, state->dtype);
+        args->copy_dtype = state->dtype;
     }
     args->n = end - begin;
     return tern_op_adamw(s->device, args);
@@ -463,7 +463,7 @@ static tern_status update_range(struct tern_stepper *s,
 
 static tern_status update_bucket(struct tern_stepper *s, int bucket, struct tern_adamw_args *args)
 {
-    const struct tern_params *params = &s->state->model->params;
+    const struct tern_params *params = s->state->params;
     for (int i = 0; i < params->count;) {
         const struct tern_param *first = &params->items[i];
         if (first->bucket != bucket) {
@@ -497,7 +497,7 @@ static tern_status update(struct tern_stepper *s, double lr, double grad_scale)
         .grad_scale = (float)grad_scale,
     };
     TERN_RETURN_IF_ERR(tern_train_state_guard_snapshot(state));
-    for (int bucket = 0; bucket < state->model->params.bucket_count; bucket++) {
+    for (int bucket = 0; bucket < state->params->bucket_count; bucket++) {
         TERN_RETURN_IF_ERR(update_bucket(s, bucket, &args));
     }
     state->updates++;
@@ -512,7 +512,7 @@ static tern_status wait_reduced(struct tern_stepper *s)
     if (s->state->comm->size == 1) {
         return TERN_OK;
     }
-    for (int b = 0; b < s->state->model->params.bucket_count; b++) {
+    for (int b = 0; b < s->state->params->bucket_count; b++) {
         TERN_RETURN_IF_ERR(tern_comm_wait(s->state->data_comm, s->tickets[b]));
     }
     return TERN_OK;

@@ -35,7 +35,8 @@ struct player {
 static tern_status open_player(struct player *p)
 {
     TERN_RETURN_IF_ERR(tern_device_open("cpu", 1, &p->device));
-    TERN_RETURN_IF_ERR(tern_train_state_plan(&p->state, &p->scene->model, p->comm, 8, 0));
+    TERN_RETURN_IF_ERR(tern_train_state_plan(&p->state, &p->scene->model.params,
+                                             p->scene->model.dtype, p->comm, 8, 0));
     TERN_RETURN_IF_ERR(tern_train_state_alloc(&p->state, p->device));
     TERN_RETURN_IF_ERR(tern_train_state_init(&p->state, 3, 1));
     TERN_RETURN_IF_ERR(tern_train_state_publish(&p->state));

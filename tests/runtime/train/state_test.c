@@ -20,7 +20,7 @@ static void plan_alone(struct tern_train_state *state,
                        int ranks)
 {
     *comm = (struct tern_comm){.rank = rank, .size = ranks};
-    expect_ok(tern_train_state_plan(state, model, comm, LANES, 0));
+    expect_ok(tern_train_state_plan(state, &model->params, model->dtype, comm, LANES, 0));
 }
 
 static void check_elements(const struct tern_model *model, int ranks)
@@ -64,11 +64,11 @@ static void check_elements(const struct tern_model *model, int ranks)
     tern_free(owners);
 }
 
-static const struct tern_param *param_of(const struct tern_model *model, const char *name)
+static const struct tern_param *param_of(const struct tern_params *params, const char *name)
 {
-    for (int i = 0; i < model->params.count; i++) {
-        if (strcmp(model->params.items[i].name, name) == 0) {
-            return &model->params.items[i];
+    for (int i = 0; i < params->count; i++) {
+        if (strcmp(params->items[i].name, name) == 0) {
+            return &params->items[i];
         }
     }
     fail_msg("no parameter %s", name);
@@ -79,7 +79,6 @@ static const struct tern_param *param_of(const struct tern_model *model, const c
  * rank. */
 static void count_slabs(const struct tern_train_state *state, unsigned char *rows)
 {
-    const struct tern_model *model = state->model;
     int64_t count = tern_train_state_slab_count(state);
     size_t staging = (size_t)(3 * state->shard_size);
     struct tern_ckpt_slab *slabs = tern_alloc("test", (size_t)(count + 1) * sizeof *slabs);
@@ -88,7 +87,7 @@ static void count_slabs(const struct tern_train_state *state, unsigned char *row
     tern_train_state_slabs(state, base, slabs);
     for (int64_t i = 0; i < count; i++) {
         const struct tern_ckpt_slab *slab = &slabs[i];
-        const struct tern_param *param = param_of(model, slab->name);
+        const struct tern_param *param = param_of(state->params, slab->name);
         int group = 0;
         while (strcmp(g_groups[group], slab->group) != 0) {
             group++;
@@ -105,7 +104,7 @@ static void count_slabs(const struct tern_train_state *state, unsigned char *row
             assert_int_equal(staged[at + k]++, 0);
         }
         for (int64_t row = slab->row_offset; row < slab->row_offset + slab->row_count; row++) {
-            rows[group * model->params.flat_size + param->offset + row * param->shape[1]]++;
+            rows[group * state->params->flat_size + param->offset + row * param->shape[1]]++;
         }
     }
     tern_free(slabs);
@@ -164,9 +163,10 @@ static void test_messages(void **test)
     struct tern_comm comm = {.size = 2};
     struct tern_train_state host, gpu, small;
     expect_ok(tern_model_init(&model, &config, TERN_BF16));
-    expect_ok(tern_train_state_plan(&host, &model, &comm, LANES, 0));
-    expect_ok(tern_train_state_plan(&gpu, &model, &comm, LANES, TERN_LANE_CHUNK_GPU));
-    expect_ok(tern_train_state_plan(&small, &model, &comm, LANES, 100));
+    expect_ok(tern_train_state_plan(&host, &model.params, model.dtype, &comm, LANES, 0));
+    expect_ok(
+        tern_train_state_plan(&gpu, &model.params, model.dtype, &comm, LANES, TERN_LANE_CHUNK_GPU));
+    expect_ok(tern_train_state_plan(&small, &model.params, model.dtype, &comm, LANES, 100));
     assert_int_equal(gpu.plan.chunk_floats, TERN_LANE_CHUNK_GPU);
     assert_true(host.plan.chunk_floats < gpu.plan.chunk_floats);
     assert_int_equal(tern_train_state_bytes(&small).reduce, 400);
@@ -201,7 +201,8 @@ static tern_status open_state(struct trip *trip,
                               struct tern_train_state *state)
 {
     TERN_RETURN_IF_ERR(tern_device_open("cpu", 1, device));
-    TERN_RETURN_IF_ERR(tern_train_state_plan(state, &trip->model, comm, LANES, 0));
+    TERN_RETURN_IF_ERR(
+        tern_train_state_plan(state, &trip->model.params, trip->model.dtype, comm, LANES, 0));
     return tern_train_state_alloc(state, *device);
 }
 
@@ -222,7 +223,7 @@ static void fill(const struct trip *trip, const struct tern_train_state *state, 
 static tern_status snapshot(struct tern_train_state *state, const float *values, float *base)
 {
     const struct tern_device_table *table = state->device->ops->device;
-    for (int b = 0; b < state->model->params.bucket_count; b++) {
+    for (int b = 0; b < state->params->bucket_count; b++) {
         const struct tern_bucket_shard *shard = &state->buckets[b];
         TERN_RETURN_IF_ERR(table->upload(state->device, tern_train_state_master(state, b),
                                          values + shard->at,
