@@ -39,6 +39,31 @@ static void check_ids(struct tern_check *check, struct tern_dptr ids, int64_t n,
     }
 }
 
+/* Document starts (n, of sequences of t) steer reads as ids do. */
+static void check_starts(struct tern_check *check, struct tern_dptr starts, int64_t n, int64_t t)
+{
+    tern_check_vector(check, "starts", starts, TERN_I32, n,
+                      TERN_OPERAND_READ | TERN_OPERAND_OPTIONAL);
+    if (check->status != TERN_OK || tern_dptr_is_null(starts)) {
+        return;
+    }
+    if (!check->device->ops->has_documents) {
+        check->status = tern_fail(TERN_ERR_UNSUPPORTED,
+                                  "%s: backend %s does not take packed documents (starts)",
+                                  check->op, check->device->ops->device->name);
+        return;
+    }
+    const int32_t *view = check->device->ops->device->host_view(check->device, starts);
+    for (int64_t i = 0; view != NULL && i < n; i++) {
+        int32_t least = i % t > 0 ? view[i - 1] : 0;
+        if (view[i] < least || view[i] > i % t) {
+            TERN_CHECK_REFUSE(check, "%s: starts[%lld] is %d, expected %d to %lld", check->op,
+                              (long long)i, view[i], least, (long long)(i % t));
+            return;
+        }
+    }
+}
+
 tern_status tern_args_check_embed_fwd(struct tern_device *device,
                                       const struct tern_embed_fwd_args *args,
                                       bool *is_empty_out)
@@ -60,6 +85,7 @@ tern_status tern_args_check_embed_fwd(struct tern_device *device,
     tern_check_matrix(&check, "wpe", args->wpe, args->dtype, positions,
                       TERN_OPERAND_READ | TERN_OPERAND_OPTIONAL);
     tern_check_matrix(&check, "out", args->out, args->dtype, cells, TERN_OPERAND_WRITE);
+    check_starts(&check, args->starts, args->n, args->t);
     check_ids(&check, args->ids, args->n, args->v);
     return tern_check_finish(&check);
 }
@@ -85,6 +111,7 @@ tern_status tern_args_check_embed_bwd(struct tern_device *device,
     tern_check_matrix(&check, "dwte", args->dwte, side_of(args->dtype), table, TERN_OPERAND_WRITE);
     tern_check_matrix(&check, "dwpe", args->dwpe, side_of(args->dtype), positions,
                       TERN_OPERAND_WRITE | TERN_OPERAND_OPTIONAL);
+    check_starts(&check, args->starts, args->n, args->t);
     check_ids(&check, args->ids, args->n, args->v);
     return tern_check_finish(&check);
 }
@@ -309,6 +336,10 @@ static void check_attention_sizes(struct tern_check *check, const struct tern_at
         TERN_CHECK_REFUSE(check, "%s: tq is %lld, expected at most tkv = %lld", check->op,
                           (long long)args->tq, (long long)args->tkv);
     }
+    if (!tern_dptr_is_null(args->starts) && args->tq != args->tkv) {
+        TERN_CHECK_REFUSE(check, "%s: tq is %lld, expected tkv = %lld with starts", check->op,
+                          (long long)args->tq, (long long)args->tkv);
+    }
     if (args->h % args->kv_heads != 0) {
         TERN_CHECK_REFUSE(check, "%s: h is %lld, expected a multiple of kv_heads = %lld", check->op,
                           (long long)args->h, (long long)args->kv_heads);
@@ -360,6 +391,7 @@ tern_status tern_args_check_attention(struct tern_device *device,
     tern_check_batched(&check, "out", args->out, dtype, q, out_stride, fwd_writes);
     tern_check_vector(&check, "lse", args->lse, side_of(dtype), lse_count,
                       fwd_writes | (is_backward ? 0 : TERN_OPERAND_OPTIONAL));
+    check_starts(&check, args->starts, args->b * args->tq, args->tq);
     if (is_backward) {
         tern_check_batched(&check, "dout", args->dout, dtype, q, out_stride, TERN_OPERAND_READ);
         tern_check_batched(&check, "dq", args->dq, dtype, q, q_stride, TERN_OPERAND_WRITE);
@@ -393,6 +425,7 @@ tern_status tern_args_check_rope(struct tern_device *device,
     tern_check_rows(&check, "x", args->x, args->dtype, cells, args->x_row, TERN_OPERAND_WRITE);
     tern_check_matrix(&check, "cos", args->cos, side_of(args->dtype), table, TERN_OPERAND_READ);
     tern_check_matrix(&check, "sin", args->sin, side_of(args->dtype), table, TERN_OPERAND_READ);
+    check_starts(&check, args->starts, args->n, args->t);
     return tern_check_finish(&check);
 }
 

@@ -19,23 +19,29 @@
 
 #include "runtime/base/device.h"
 
-/* out (N, C) = wte[ids[n]] (+ wpe[first_position + n % T]) */
+/* Documents packed into one sequence: where an op takes `starts`, i32 (N) or null, starts[n] is the token of n's own
+ * sequence at which n's document begins: 0 <= starts[n] <= n % T, and it never descends along a sequence. Positions
+ * count from there, and nothing is seen across it. Null: one document a sequence. */
+
+/* out (N, C) = wte[ids[n]] (+ wpe[first_position + n % T - starts[n]]) */
 struct tern_embed_fwd_args {
-    struct tern_dptr ids; /* i32 (N), each in [0, V) */
-    struct tern_dptr wte; /* dtype (V, C) */
-    struct tern_dptr wpe; /* dtype (P, C) or null */
-    struct tern_dptr out; /* dtype (N, C) */
+    struct tern_dptr ids;    /* i32 (N), each in [0, V) */
+    struct tern_dptr starts; /* i32 (N) or null */
+    struct tern_dptr wte;    /* dtype (V, C) */
+    struct tern_dptr wpe;    /* dtype (P, C) or null */
+    struct tern_dptr out;    /* dtype (N, C) */
     int64_t n, t, c, v;
     int64_t first_position;
     enum tern_dtype dtype;
 };
 
-/* dwte[ids[n]] += dout[n]; dwpe[n % T] += dout[n]: rows added in ascending n. Always accumulates. */
+/* dwte[ids[n]] += dout[n]; dwpe[n % T - starts[n]] += dout[n]: rows added in ascending n. Always accumulates. */
 struct tern_embed_bwd_args {
-    struct tern_dptr ids;  /* i32 (N) */
-    struct tern_dptr dout; /* dtype (N, C) */
-    struct tern_dptr dwte; /* f32 (V, C) */
-    struct tern_dptr dwpe; /* f32 (P, C) or null */
+    struct tern_dptr ids;    /* i32 (N) */
+    struct tern_dptr starts; /* i32 (N) or null */
+    struct tern_dptr dout;   /* dtype (N, C) */
+    struct tern_dptr dwte;   /* f32 (V, C) */
+    struct tern_dptr dwpe;   /* f32 (P, C) or null */
     int64_t n, t, c, v;
     enum tern_dtype dtype;
 };
@@ -122,8 +128,8 @@ enum {
 };
 
 /* Causal attention, grouped queries: query head h reads key/value head h / (H/K). Query t of Tq has position
- * Tkv - Tq + t and sees keys [max(0, position - window + 1), position]; window 0: all before. Memory is linear in T:
- * only lse is kept. Heads lie side by side in a row; a tensor has a row stride (between tokens) and a batch stride.
+ * Tkv - Tq + t and sees keys [max(starts[t], position - window + 1), position]; window 0: all before. Memory is linear
+ * in T: only lse is kept. Heads lie side by side in a row; a tensor has a row stride (between tokens) and a batch stride.
  * dk, dv, dq are overwritten and have the strides of k, v, q. */
 struct tern_attention_args {
     struct tern_dptr q;    /* dtype (B, Tq, H, D) */
@@ -132,6 +138,7 @@ struct tern_attention_args {
     struct tern_dptr lse;  /* f32 (B, H, Tq): log of the sum of exponentials; may be null forward */
     struct tern_dptr dout; /* backward only; strides of out */
     struct tern_dptr dq, dk, dv;
+    struct tern_dptr starts; /* i32 (B, Tq) or null; with it Tq == Tkv */
     int64_t b, tq, tkv, h, kv_heads, d;
     int64_t q_row, q_batch, kv_row, kv_batch, out_row, out_batch;
     int64_t window;
@@ -140,11 +147,12 @@ struct tern_attention_args {
 };
 
 /* Rotary positions in place, Hugging Face's half split: for i < D/2, with c = cos[p][i], s = sin[p][i],
- * (x[i], x[i+D/2]) -> (x[i] c - x[i+D/2] s, x[i+D/2] c + x[i] s); p = first_position + row % T.
+ * (x[i], x[i+D/2]) -> (x[i] c - x[i+D/2] s, x[i+D/2] c + x[i] s); p = first_position + row % T - starts[row].
  * backward: s negated. */
 struct tern_rope_args {
     struct tern_dptr x;        /* dtype (N, heads, D), row stride x_row */
     struct tern_dptr cos, sin; /* f32 (P, D/2) */
+    struct tern_dptr starts;   /* i32 (N) or null */
     int64_t n, t, heads, d, x_row;
     int64_t first_position;
     bool backward;
@@ -259,6 +267,8 @@ struct tern_ops {
     /* TERN_F64 may stand for every floating dtype of a call, side data (mean, lse, cos, gradients) included. Only
      * ref has it: finite differences in double need it. */
     bool has_f64;
+    /* Takes `starts`: documents packed into a sequence. */
+    bool has_documents;
     /* Attention in bf16 rounds weights and their gradients to bf16 where they are factors, as tensor cores need it:
      * p before p v and p^T dout, ds before ds k and ds^T q. */
     bool rounds_weights;

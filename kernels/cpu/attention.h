@@ -239,10 +239,18 @@ VF_INLINE void load_keys(float *dst,
     }
 }
 
-/* First key that query position `p` sees. */
-static inline int64_t first_key(const struct tern_attention_args *a, int64_t p)
+/* First key that the query at position `p` of sequence `b` sees; it never descends along a sequence. */
+static inline int64_t first_key(const struct tern_attention_args *a, int64_t b, int64_t p)
 {
-    return a->window > 0 && p - a->window + 1 > 0 ? p - a->window + 1 : 0;
+    int64_t start =
+        tern_cpu_start(a->starts, b * a->tq + p); /* with starts tq is tkv, and p the query */
+    return a->window > 0 && p - a->window + 1 > start ? p - a->window + 1 : start;
+}
+
+/* Whether queries may see less than all keys before them. */
+static inline bool has_first_key(const struct tern_attention_args *a)
+{
+    return a->window > 0 || !tern_dptr_is_null(a->starts);
 }
 
 /* How many vectors of a panel end before they reach row j, keys[v] being where vector v ends. */

@@ -45,7 +45,8 @@ struct bwd_scratch {
     float *keys, *values;       /* (KEYS, dp) */
     float *dk, *dv;             /* (KEYS, dp), split only */
     float *pt, *dst;            /* (KEYS, ROWS) */
-    float *lse, *delta, *at;    /* ROWS: base 2; rowsum(dO * O); position */
+    float *lse, *delta;         /* ROWS: base 2; rowsum(dO * O) */
+    float *at, *from;           /* ROWS: position, first key */
     float *whole_dk, *whole_dv; /* (Tkv padded, dp), whole only */
 };
 
@@ -67,7 +68,8 @@ static struct bwd_scratch carve(const struct bwd_run *run, int thread)
     s.lse = s.dst + KEYS * ROWS;
     s.delta = s.lse + ROWS;
     s.at = s.delta + ROWS;
-    s.whole_dk = s.at + ROWS;
+    s.from = s.at + ROWS;
+    s.whole_dk = s.from + ROWS;
     s.whole_dv = s.whole_dk + run->key_blocks * KEYS * run->dp;
     return s;
 }
@@ -100,6 +102,7 @@ static void load_queries(const struct bwd_run *run, const struct queries *q, str
             s->lse[r] = INFINITY;
             s->delta[r] = 0;
             s->at[r] = (float)(offset + q->t0 + q->rows - 1);
+            s->from[r] = 0;
             continue;
         }
         int64_t t = q->t0 + r;
@@ -112,6 +115,7 @@ static void load_queries(const struct bwd_run *run, const struct queries *q, str
         s->lse[r] = lse[t] * LOG2_E;
         s->delta[r] = row_dot(s->dq, s->dout + r * dp, dp);
         s->at[r] = (float)(offset + t);
+        s->from[r] = (float)first_key(a, q->b, offset + t);
     }
     memset(s->dq, 0, (size_t)(ROWS * dp) * sizeof(float));
     for (int64_t r0 = 0; r0 < ROWS; r0 += PANEL) {
@@ -142,7 +146,7 @@ static void score_panel(const struct bwd_run *run,
         int64_t lane = v * VF_LANES;
         vf lse = vf_load(s->lse + r0 + lane), delta = vf_load(s->delta + r0 + lane);
         vf last = vf_load(s->at + r0 + lane) - vf_set1((float)k0);
-        vf first = last - vf_set1(a->window > 0 ? (float)(a->window - 1) : INFINITY);
+        vf first = vf_load(s->from + r0 + lane) - vf_set1((float)k0);
         for (int64_t j = 0; j < keys[v]; j++) {
             float *p_at = pt + j * ROWS + lane, *ds_at = dst + j * ROWS + lane;
             vf p = vf_exp2(vf_load(p_at) - lse);
@@ -171,7 +175,7 @@ static bool score_pair(const struct bwd_run *run,
     const struct tern_attention_args *a = run->args;
     int64_t offset = a->tkv - a->tq;
     int64_t low = offset + q->t0, high = low + q->rows - 1;
-    if (high < k0 || k0 + count <= first_key(a, low)) {
+    if (high < k0 || k0 + count <= first_key(a, q->b, low)) {
         return false;
     }
     for (int64_t r0 = 0; r0 < ROWS; r0 += PANEL) {
@@ -181,7 +185,8 @@ static bool score_pair(const struct bwd_run *run,
             int64_t need = r0 < q->rows ? least(count, vector_high - k0 + 1) : 0;
             keys[v] = need > 0 ? tern_cpu_round_up(need, TILE_ROWS) : 0;
         }
-        bool masked = k0 + keys[TILE_VECTORS - 1] - 1 > low + r0 || k0 < first_key(a, panel_high);
+        bool masked =
+            k0 + keys[TILE_VECTORS - 1] - 1 > low + r0 || k0 < first_key(a, q->b, panel_high);
         score_panel(run, s, r0, k0, keys, masked);
     }
     return true;
@@ -277,7 +282,7 @@ static void key_range(const struct bwd_run *run,
 {
     const struct tern_attention_args *a = run->args;
     int64_t low = a->tkv - a->tq + q->t0;
-    *first = first_key(a, low) / KEYS;
+    *first = first_key(a, q->b, low) / KEYS;
     *last = (low + q->rows + KEYS - 1) / KEYS;
 }
 
@@ -347,7 +352,7 @@ static void split_dkv_task(void *arg, int64_t task, int thread)
     for (int64_t g = 0; g < run->group; g++) {
         q.head = q.kv * run->group + g;
         for (q.t0 = most(0, k0 - offset) / ROWS * ROWS; q.t0 < a->tq; q.t0 += ROWS) {
-            if (first_key(a, offset + q.t0) >= k0 + count) {
+            if (first_key(a, q.b, offset + q.t0) >= k0 + count) {
                 break;
             }
             q.rows = least(ROWS, a->tq - q.t0);

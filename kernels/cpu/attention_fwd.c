@@ -31,11 +31,12 @@ struct fwd_run {
 };
 
 struct fwd_scratch {
-    float *qt, *ot;        /* panels of (dp, PANEL) */
-    float *keys, *values;  /* (KEYS, dp) */
-    float *st;             /* (KEYS, PANEL) */
-    float *rows;           /* (PANEL, dp) */
-    float *max, *sum, *at; /* a lane of every panel: maximum (base 2), sum, position */
+    float *qt, *ot;       /* panels of (dp, PANEL) */
+    float *keys, *values; /* (KEYS, dp) */
+    float *st;            /* (KEYS, PANEL) */
+    float *rows;          /* (PANEL, dp) */
+    float *max, *sum;     /* a lane of every panel: maximum (base 2), sum, ... */
+    float *at, *from;     /* ... position, first key */
 };
 
 static struct fwd_scratch carve(const struct fwd_run *run, int thread)
@@ -51,6 +52,7 @@ static struct fwd_scratch carve(const struct fwd_run *run, int thread)
     s.max = s.rows + PANEL * run->dp;
     s.sum = s.max + TERN_CPU_ATTN_ROWS_FWD;
     s.at = s.sum + TERN_CPU_ATTN_ROWS_FWD;
+    s.from = s.at + TERN_CPU_ATTN_ROWS_FWD;
     return s;
 }
 
@@ -71,6 +73,7 @@ static void pack_queries(const struct fwd_run *run, const struct block *q, struc
             load_row_any(s->rows + lane * run->dp, tern_cpu_ptr(a->q), at, a->d, run->dp,
                          a->scale * LOG2_E, a->dtype == TERN_BF16);
             s->at[r0 + lane] = (float)(offset + t);
+            s->from[r0 + lane] = (float)first_key(a, q->b, offset + t);
         }
         transpose(s->rows, run->dp, PANEL, run->dp, s->qt + r0 * run->dp, PANEL);
     }
@@ -82,19 +85,20 @@ static void pack_queries(const struct fwd_run *run, const struct block *q, struc
 }
 
 /* S^T where a lane's position does not see the key becomes -infinity. Vector v has keys[v] rows, of
- * which all up to `first` (the panel's first position) are seen when there is no window. */
+ * which all up to `first` (the panel's first position) are seen unless has_from. */
 static void mask_scores(float *st,
                         const float *at,
+                        const float *from,
                         int64_t k0,
                         const int64_t keys[TILE_VECTORS],
                         int64_t first,
-                        int64_t window)
+                        bool has_from)
 {
     vf never = vf_set1(-INFINITY);
     for (int v = 0; v < TILE_VECTORS; v++) {
         vf last = vf_load(at + v * VF_LANES) - vf_set1((float)k0);
-        vf oldest = last - vf_set1(window > 0 ? (float)(window - 1) : INFINITY);
-        for (int64_t j = window > 0 ? 0 : most(0, first - k0 + 1); j < keys[v]; j++) {
+        vf oldest = vf_load(from + v * VF_LANES) - vf_set1((float)k0);
+        for (int64_t j = has_from ? 0 : most(0, first - k0 + 1); j < keys[v]; j++) {
             float *s = st + j * PANEL + v * VF_LANES;
             vf key = vf_set1((float)j);
             vf x = vf_if_less(last, key, never, vf_load(s));
@@ -172,7 +176,7 @@ static void attend_panel(const struct fwd_run *run,
     int64_t offset = a->tkv - a->tq, last_row = least(q->rows, r0 + PANEL) - 1;
     int64_t low = offset + q->t0 + r0 / q->heads;        /* the panel's first position */
     int64_t high = offset + q->t0 + last_row / q->heads; /* and last */
-    if (high < k0 || k0 + count <= first_key(a, low)) {
+    if (high < k0 || k0 + count <= first_key(a, q->b, low)) {
         return;
     }
     int64_t keys[TILE_VECTORS];
@@ -187,8 +191,8 @@ static void attend_panel(const struct fwd_run *run,
         tile_from(vectors_done(keys, j), s->keys + j * run->dp, run->dp, 1, qt, PANEL,
                   s->st + j * PANEL, PANEL, a->d, false);
     }
-    if (k0 + all - 1 > low || k0 < first_key(a, high)) {
-        mask_scores(s->st, s->at + r0, k0, keys, low, a->window);
+    if (k0 + all - 1 > low || k0 < first_key(a, q->b, high)) {
+        mask_scores(s->st, s->at + r0, s->from + r0, k0, keys, low, has_first_key(a));
     }
     for (int v = 0; v < TILE_VECTORS; v++) {
         int64_t lane = v * VF_LANES;
@@ -223,7 +227,7 @@ static void attend_many_task(void *arg, int64_t task, int thread)
     int64_t t1 = least(a->tq, q.t0 + run->positions), offset = a->tkv - a->tq;
     q.rows = (t1 - q.t0) * q.heads;
     pack_queries(run, &q, &s);
-    int64_t first = first_key(a, offset + q.t0) / KEYS * KEYS;
+    int64_t first = first_key(a, q.b, offset + q.t0) / KEYS * KEYS;
     for (int64_t k0 = first; k0 < offset + t1; k0 += KEYS) {
         int64_t count = least(KEYS, offset + t1 - k0);
         int64_t padded = tern_cpu_round_up(count, TILE_ROWS);
@@ -406,7 +410,7 @@ VF_INLINE void few_block(const struct fwd_run *run,
     const struct tern_attention_args *a = run->args;
     int64_t offset = a->tkv - a->tq, stride = run->dp + 2;
     int64_t at = f->b * a->kv_batch + k0 * a->kv_row + f->kv * a->d;
-    int64_t low = most(0, first_key(a, offset) - k0);
+    int64_t low = most(0, first_key(a, f->b, offset) - k0);
     int64_t high = least(count, offset + (f->rows - 1) / run->group - k0 + 1);
     if (low >= high) {
         return;
@@ -414,7 +418,7 @@ VF_INLINE void few_block(const struct fwd_run *run,
     few_scores(a, f->q, f->rows, run->dp, f->p, at, low, high, bf16);
     for (int64_t r = 0; r < f->rows; r++) {
         int64_t position = offset + r / run->group;
-        few_softmax(f->p + r * KEYS, f->state + r * stride, low, first_key(a, position) - k0,
+        few_softmax(f->p + r * KEYS, f->state + r * stride, low, first_key(a, f->b, position) - k0,
                     position - k0 + 1, high, run->dp);
     }
     const void *v = tern_cpu_ptr(a->v);

@@ -23,9 +23,9 @@ struct tern_cpu_device {
     int threads;
     enum tern_cpu_level level;
     struct tern_op_limits limits;
-    void *shared;            /* workspace that one op uses as a whole */
+    void *shared; /* workspace that one op uses as a whole */
     size_t shared_bytes;
-    char *scratch;           /* threads * scratch_bytes: one slice a thread */
+    char *scratch; /* threads * scratch_bytes: one slice a thread */
     size_t scratch_bytes;
 };
 
@@ -40,11 +40,20 @@ static inline void *tern_cpu_ptr(struct tern_dptr p)
     return (void *)(uintptr_t)p.addr; /* NOLINT(performance-no-int-to-ptr) */
 }
 
+/* Where the document of row n begins in its sequence. */
+static inline int64_t tern_cpu_start(struct tern_dptr starts, int64_t n)
+{
+    return tern_dptr_is_null(starts) ? 0 : ((const int32_t *)tern_cpu_ptr(starts))[n];
+}
+
 /* One piece of work; `thread` in [0, threads) picks scratch, and must not influence the result. */
 typedef void (*tern_cpu_task)(void *arg, int64_t task, int thread);
 /* Runs tasks [0, count) on the pool, the caller included; which thread gets which task is not fixed. Returns when all
  * are done. Threads spin briefly, then sleep. Nested calls are not allowed. */
-void tern_cpu_parallel(struct tern_cpu_device *device, int64_t count, tern_cpu_task task, void *arg);
+void tern_cpu_parallel(struct tern_cpu_device *device,
+                       int64_t count,
+                       tern_cpu_task task,
+                       void *arg);
 
 static inline void *tern_cpu_scratch(struct tern_cpu_device *device, int thread)
 {
@@ -59,8 +68,14 @@ TERN_MUST_CHECK tern_status tern_cpu_level_allowed(enum tern_cpu_level *level_ou
 bool tern_cpu_bf16_dot_is_fast(void);
 
 /* Bytes of shared workspace and of scratch a thread that the ops of gemm.c and of the other files need. */
-void tern_cpu_gemm_needs(const struct tern_op_limits *limits, int threads, size_t *shared, size_t *scratch);
-void tern_cpu_ops_needs(const struct tern_op_limits *limits, int threads, size_t *shared, size_t *scratch);
+void tern_cpu_gemm_needs(const struct tern_op_limits *limits,
+                         int threads,
+                         size_t *shared,
+                         size_t *scratch);
+void tern_cpu_ops_needs(const struct tern_op_limits *limits,
+                        int threads,
+                        size_t *shared,
+                        size_t *scratch);
 
 TERN_MUST_CHECK tern_status tern_cpu_open(int threads, struct tern_device **out);
 /* Measured rate of the units that this level's gemm runs on, flop/s, all threads; 0: not known (AMX, generic). */

@@ -161,6 +161,7 @@ static const struct tern_ops g_cpu_ops = {
     .adamw = tern_cpu_adamw,
     .sumsq = tern_cpu_sumsq,
     .cast = tern_cpu_cast,
+    .has_documents = true,
 };
 
 void tern_cpu_parallel(struct tern_cpu_device *device, int64_t count, tern_cpu_task task, void *arg)

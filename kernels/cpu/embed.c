@@ -20,7 +20,8 @@ VF_INLINE void embed_row(const struct tern_embed_fwd_args *a, int64_t row, bool 
                (size_t)a->c * bytes);
         return;
     }
-    int64_t place = (a->first_position + row % a->t) * a->c;
+    int64_t position = a->first_position + row % a->t - tern_cpu_start(a->starts, row);
+    int64_t place = position * a->c;
 #define STEP(i, n) \
     vf_put_n(out, to + (i), \
              vf_get_n(wte, token + (i), n, bf16) + vf_get_n(wpe, place + (i), n, bf16), n, bf16)
@@ -68,7 +69,7 @@ VF_INLINE void embed_bwd_columns(const struct tern_embed_bwd_args *a,
     for (int64_t row = 0; row < a->n; row++) {
         int64_t from = row * a->c + begin;
         int64_t token = (int64_t)ids[row] * a->c + begin;
-        int64_t place = row % a->t * a->c + begin;
+        int64_t place = (row % a->t - tern_cpu_start(a->starts, row)) * a->c + begin;
         if (row + 4 < a->n) {
             /* The rows of dwte are scattered over far more memory than any cache. */
             const char *next = (const char *)(dwte + (int64_t)ids[row + 4] * a->c + begin);

@@ -31,7 +31,7 @@ size_t tern_cpu_attention_fwd_scratch(int64_t d)
 {
     int64_t dp = padded_width(d);
     int64_t floats = 2 * TERN_CPU_ATTN_ROWS_FWD * dp + 2 * TERN_CPU_ATTN_KEYS_FWD * dp;
-    floats += TERN_CPU_ATTN_KEYS_FWD * TERN_CPU_ATTN_PANEL_MAX + 3 * TERN_CPU_ATTN_ROWS_FWD;
+    floats += TERN_CPU_ATTN_KEYS_FWD * TERN_CPU_ATTN_PANEL_MAX + 4 * TERN_CPU_ATTN_ROWS_FWD;
     floats += TERN_CPU_ATTN_PANEL_MAX * dp;
     return (size_t)floats * sizeof(float);
 }
@@ -46,7 +46,7 @@ size_t tern_cpu_attention_bwd_scratch(int64_t tkv, int64_t d)
 {
     int64_t dp = padded_width(d);
     int64_t rows = TERN_CPU_ATTN_ROWS_BWD, keys = TERN_CPU_ATTN_KEYS_BWD;
-    int64_t floats = 5 * rows * dp + 4 * keys * dp + 2 * keys * rows + 3 * rows;
+    int64_t floats = 5 * rows * dp + 4 * keys * dp + 2 * keys * rows + 4 * rows;
     size_t whole = (size_t)(2 * tern_cpu_round_up(tkv, keys) * dp) * sizeof(float);
     return (size_t)floats * sizeof(float) + (whole <= TERN_CPU_ATTN_WHOLE_BYTES ? whole : 0);
 }

@@ -7,6 +7,7 @@
 /* Where the parts of one head of one sequence start, in elements. */
 struct place {
     int64_t q, kv, out, lse;
+    int64_t row; /* of the sequence's first query, for starts */
 };
 
 static struct place place_of(const struct tern_attention_args *args, int64_t b, int64_t head)
@@ -17,6 +18,7 @@ static struct place place_of(const struct tern_attention_args *args, int64_t b, 
         .kv = b * args->kv_batch + kv_head * args->d,
         .out = b * args->out_batch + head * args->d,
         .lse = (b * args->h + head) * args->tq,
+        .row = b * args->tq,
     };
 }
 
@@ -26,10 +28,11 @@ static int64_t last_key(const struct tern_attention_args *args, int64_t t)
     return args->tkv - args->tq + t;
 }
 
-static int64_t first_key(const struct tern_attention_args *args, int64_t t)
+static int64_t first_key(const struct tern_attention_args *args, struct place at, int64_t t)
 {
     int64_t first = last_key(args, t) - args->window + 1;
-    return args->window > 0 && first > 0 ? first : 0;
+    int64_t start = tern_ref_start(args->starts, at.row + t);
+    return args->window > 0 && first > start ? first : start;
 }
 
 static double dot(const struct tern_attention_args *args,
@@ -75,10 +78,10 @@ static void store(const double *sum,
 static void query_fwd(const struct tern_attention_args *args, struct place at, int64_t t)
 {
     double max = -INFINITY, total = 0, sum[TERN_HEAD_WIDTH_MAX] = {0};
-    for (int64_t key = first_key(args, t); key <= last_key(args, t); key++) {
+    for (int64_t key = first_key(args, at, t); key <= last_key(args, t); key++) {
         max = fmax(max, score(args, at, t, key));
     }
-    for (int64_t key = first_key(args, t); key <= last_key(args, t); key++) {
+    for (int64_t key = first_key(args, at, t); key <= last_key(args, t); key++) {
         double weight = exp(score(args, at, t, key) - max);
         total += weight;
         add_scaled(sum, args, weight, args->v, at.kv + key * args->kv_row);
@@ -126,7 +129,7 @@ static void pair_bwd(const struct tern_attention_args *args,
 static void query_bwd(const struct tern_attention_args *args, struct place at, int64_t t)
 {
     double dq[TERN_HEAD_WIDTH_MAX] = {0};
-    for (int64_t key = first_key(args, t); key <= last_key(args, t); key++) {
+    for (int64_t key = first_key(args, at, t); key <= last_key(args, t); key++) {
         double p, ds;
         pair_bwd(args, at, t, key, &p, &ds);
         add_scaled(dq, args, ds, args->k, at.kv + key * args->kv_row);
@@ -142,7 +145,7 @@ static void key_bwd(const struct tern_attention_args *args, int64_t b, int64_t k
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
         struct place at = place_of(args, b, head);
         for (int64_t t = 0; t < args->tq; t++) {
-            if (key < first_key(args, t) || key > last_key(args, t)) {
+            if (key < first_key(args, at, t) || key > last_key(args, t)) {
                 continue;
             }
             double p, ds;

@@ -77,6 +77,7 @@ static const struct tern_ops g_ref_ops = {
     .sumsq = tern_ref_sumsq,
     .cast = tern_ref_cast,
     .has_f64 = true,
+    .has_documents = true,
 };
 
 tern_status tern_ref_open(struct tern_device **out)

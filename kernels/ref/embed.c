@@ -6,7 +6,7 @@ tern_status tern_ref_embed_fwd(struct tern_device *device, const struct tern_emb
     (void)device;
     for (int64_t n = 0; n < args->n; n++) {
         int64_t id = tern_ref_i32(args->ids, n);
-        int64_t position = args->first_position + n % args->t;
+        int64_t position = args->first_position + n % args->t - tern_ref_start(args->starts, n);
         for (int64_t c = 0; c < args->c; c++) {
             double x = tern_ref_get(args->wte, args->dtype, id * args->c + c);
             if (!tern_dptr_is_null(args->wpe)) {
@@ -18,7 +18,12 @@ tern_status tern_ref_embed_fwd(struct tern_device *device, const struct tern_emb
     return TERN_OK;
 }
 
-/* The sum over all n < count with key(n) == key of dout[n][c], started from what is there: each
+static int64_t position_of(const struct tern_embed_bwd_args *args, int64_t n)
+{
+    return n % args->t - tern_ref_start(args->starts, n);
+}
+
+/* The sum over all n with the id or position of row `first`, the first of its kind, of dout[n][c]: each
  * cell of the gradient is read and written once, so that f32 storage rounds once. */
 static double gather(const struct tern_embed_bwd_args *args,
                      int64_t first,
@@ -27,7 +32,7 @@ static double gather(const struct tern_embed_bwd_args *args,
 {
     double sum = 0;
     for (int64_t n = first; n < args->n; n++) {
-        bool same = by_position ? n % args->t == first % args->t
+        bool same = by_position ? position_of(args, n) == position_of(args, first)
                                 : tern_ref_i32(args->ids, n) == tern_ref_i32(args->ids, first);
         if (same) {
             sum += tern_ref_get(args->dout, args->dtype, n * args->c + c);
@@ -67,10 +72,15 @@ tern_status tern_ref_embed_bwd(struct tern_device *device, const struct tern_emb
     if (tern_dptr_is_null(args->dwpe)) {
         return TERN_OK;
     }
-    for (int64_t t = 0; t < args->t && t < args->n; t++) {
-        for (int64_t c = 0; c < args->c; c++) {
-            add_cell(args->dwpe, side, t * args->c + c, gather(args, t, c, true));
+    int64_t known = 0; /* positions of the rows before: 0 to known - 1, since they grow by one */
+    for (int64_t n = 0; n < args->n; n++) {
+        if (position_of(args, n) < known) {
+            continue;
         }
+        for (int64_t c = 0; c < args->c; c++) {
+            add_cell(args->dwpe, side, known * args->c + c, gather(args, n, c, true));
+        }
+        known++;
     }
     return TERN_OK;
 }
@@ -81,7 +91,7 @@ tern_status tern_ref_rope(struct tern_device *device, const struct tern_rope_arg
     enum tern_dtype side = tern_ref_side(args->dtype);
     int64_t half = args->d / 2;
     for (int64_t n = 0; n < args->n; n++) {
-        int64_t p = args->first_position + n % args->t;
+        int64_t p = args->first_position + n % args->t - tern_ref_start(args->starts, n);
         for (int64_t head = 0; head < args->heads; head++) {
             for (int64_t i = 0; i < half; i++) {
                 int64_t lo = n * args->x_row + head * args->d + i;

@@ -56,6 +56,12 @@ static inline double tern_ref_round(enum tern_dtype dtype, double x)
     }
 }
 
+/* Where the document of row n begins in its sequence. */
+static inline int64_t tern_ref_start(struct tern_dptr starts, int64_t n)
+{
+    return tern_dptr_is_null(starts) ? 0 : ((const int32_t *)tern_ref_ptr(starts))[n];
+}
+
 /* What side data and parameter gradients are stored as beside activations of `dtype`. */
 static inline enum tern_dtype tern_ref_side(enum tern_dtype dtype)
 {

@@ -39,6 +39,7 @@ struct row {
 #define AT(field) offsetof(union tern_args, field)
 
 static const char EMBED[] = "embed_fwd n=6 t=3 c=5 v=7 wpe=1 first=2";
+static const char EMBED_PACKED[] = "embed_fwd n=6 t=3 c=5 v=7 wpe=1 first=2 docs=2";
 static const char EMBED_BWD[] = "embed_bwd n=6 t=3 c=5 v=7 wpe=1";
 static const char NORM[] = "norm_fwd n=3 c=8 residual=1 beta=1 stats=1";
 static const char RMS[] = "norm_fwd n=3 c=8 rms=1 stats=1";
@@ -47,6 +48,8 @@ static const char GEMM[] = "gemm m=4 n=6 k=8 epilogue=2";
 static const char GEMM_SLOPE[] = "gemm m=4 n=6 k=8 epilogue=3";
 static const char GEMM_ADD[] = "gemm m=4 n=6 k=8 ta=1 tb=1 acc=1";
 static const char ATTENTION[] = "attention_fwd b=2 tq=5 tkv=5 h=4 k=2 d=8 layout=1 lse=1";
+static const char ATTENTION_PACKED[] =
+    "attention_fwd b=2 tq=5 tkv=5 h=4 k=2 d=8 layout=1 lse=1 docs=2";
 static const char ATTENTION_BWD[] = "attention_bwd b=2 tq=5 tkv=5 h=4 k=2 d=8 layout=0 lse=1";
 static const char ROPE[] = "rope n=6 t=3 heads=2 d=8";
 static const char CE[] = "cross_entropy rows=3 v=9 bwd=1";
@@ -68,6 +71,7 @@ static const struct row g_rows[] = {
     {EMBED, AT(embed_fwd.out), SAME_AS, AT(embed_fwd.wte), "out (0x"},
     {EMBED, AT(embed_fwd.dtype), SET_INT, TERN_I32, "dtype is i32"},
     {EMBED, AT(embed_fwd.dtype), SET_INT, 99, "no dtype at all"},
+    {EMBED_PACKED, AT(embed_fwd.starts), MISALIGN, 0, "expected a multiple of 4 (i32)"},
     {EMBED_BWD, AT(embed_bwd.dwte), SET_NULL, 0, "dwte is null"},
     {EMBED_BWD, AT(embed_bwd.dwpe), SAME_AS, AT(embed_bwd.dwte), "dwpe (0x"},
     {NORM, AT(norm_fwd.sum), SET_NULL, 0, "sum is null"},
@@ -123,6 +127,7 @@ static const struct row g_rows[] = {
     {ATTENTION, AT(attention.q_row), SET_I64, 0x1p40, "q_batch is"},
     {ATTENTION, AT(attention.out), SAME_AS, AT(attention.q), "out (0x"},
     {ATTENTION, AT(attention.v), SET_NULL, 0, "v is null"},
+    {ATTENTION_PACKED, AT(attention.tkv), SET_I64, 6, "tq is 5, expected tkv = 6 with starts"},
     {ATTENTION_BWD, AT(attention.lse), SET_NULL, 0, "lse is null"},
     {ATTENTION_BWD, AT(attention.dout), SET_NULL, 0, "dout is null"},
     {ATTENTION_BWD, AT(attention.dq), SAME_AS, AT(attention.q), "dq (0x"},
@@ -267,6 +272,15 @@ static void test_contents(void **state)
     ids[4] = 6;
     assert_int_equal(tern_op_embed_fwd(g_ref, &call.args.embed_fwd), TERN_OK);
     call_fini(&call);
+    call_init(&call, EMBED_PACKED);
+    int32_t *documents = call.blocks[4];
+    documents[4] = 2;
+    assert_int_equal(tern_op_embed_fwd(g_ref, &call.args.embed_fwd), TERN_ERR_ARGUMENT);
+    assert_string_equal(tern_detail(), "embed_fwd: starts[4] is 2, expected 0 to 1");
+    documents[4] = 1;
+    assert_int_equal(tern_op_embed_fwd(g_ref, &call.args.embed_fwd), TERN_ERR_ARGUMENT);
+    assert_string_equal(tern_detail(), "embed_fwd: starts[5] is 0, expected 1 to 2");
+    call_fini(&call);
     call_init(&call, SUMSQ);
     int64_t *starts = call.blocks[1];
     starts[1] = 5;
@@ -305,7 +319,7 @@ static void test_nothing_to_do(void **state)
     assert_string_equal(tern_detail(), "add: the argument struct is NULL");
 }
 
-/* A backend without an op, and without f64. */
+/* A backend without an op, without f64, without packed documents. */
 static void test_missing_op(void **state)
 {
     (void)state;
@@ -321,6 +335,11 @@ static void test_missing_op(void **state)
     call.args.add.dtype = TERN_F64;
     assert_int_equal(tern_op_add(&device, &call.args.add), TERN_ERR_ARGUMENT);
     assert_non_null(strstr(tern_detail(), "dtype is f64, which backend ref does not take"));
+    call_fini(&call);
+    ops.has_documents = false;
+    call_init(&call, ATTENTION_PACKED);
+    assert_int_equal(tern_op_attention_fwd(&device, &call.args.attention), TERN_ERR_UNSUPPORTED);
+    assert_non_null(strstr(tern_detail(), "backend ref does not take packed documents (starts)"));
     call_fini(&call);
 }
 

@@ -53,6 +53,18 @@ static struct tern_tensor *slot_after(struct tern_instance *in,
     return t;
 }
 
+/* `starts` of n tokens in sequences of t, for a case that has documents. */
+#define DOCUMENTS(in, member, n, t, docs) \
+    do { \
+        if ((docs) > 0) { \
+            struct tern_tensor *starts_ = \
+                TENSOR((in), member, starts, TERN_I32, TERN_ROLE_IN, 1, (n)); \
+            starts_->fill = TERN_FILL_DOCUMENTS; \
+            starts_->limit = (t); \
+            starts_->documents = (docs); \
+        } \
+    } while (0)
+
 static void build_embed_fwd(struct tern_instance *in)
 {
     const int64_t *d = in->c.dim;
@@ -72,6 +84,7 @@ static void build_embed_fwd(struct tern_instance *in)
         TENSOR(in, embed_fwd, wpe, in->storage, TERN_ROLE_IN, rows, args->c);
     }
     TENSOR(in, embed_fwd, out, in->storage, TERN_ROLE_OUT, args->n, args->c);
+    DOCUMENTS(in, embed_fwd, args->n, args->t, d[EMBED_DOCS]);
 }
 
 static void build_embed_bwd(struct tern_instance *in)
@@ -85,6 +98,7 @@ static void build_embed_bwd(struct tern_instance *in)
     ids->fill = TERN_FILL_IDS;
     ids->limit = args->v;
     TENSOR(in, embed_bwd, dout, in->storage, TERN_ROLE_IN, args->n, args->c);
+    DOCUMENTS(in, embed_bwd, args->n, args->t, d[EMBED_DOCS]);
     TENSOR(in, embed_bwd, dwte, side, TERN_ROLE_IN_OUT, args->v, args->c)->length = args->n;
     if (d[EMBED_WPE]) {
         TENSOR(in, embed_bwd, dwpe, side, TERN_ROLE_IN_OUT, args->t, args->c)->length = args->n;
@@ -324,6 +338,7 @@ static void build_attention(struct tern_instance *in)
         lse->length = out->length;
         lse->fill = TERN_FILL_DERIVED;
     }
+    DOCUMENTS(in, attention, rows, args->tq, d[ATT_DOCS]);
     if (bwd) {
         struct tern_tensor *dout = TENSOR(in, attention, dout, in->storage, TERN_ROLE_IN, rows, q);
         dout->stride = args->out_row;
@@ -349,6 +364,7 @@ static void build_rope(struct tern_instance *in)
     enum tern_dtype side = side_of(in->storage);
     TENSOR(in, rope, cos, side, TERN_ROLE_IN, rows, args->d / 2)->fill = TERN_FILL_COS;
     TENSOR(in, rope, sin, side, TERN_ROLE_IN, rows, args->d / 2)->fill = TERN_FILL_SIN;
+    DOCUMENTS(in, rope, args->n, args->t, d[ROPE_DOCS]);
 }
 
 static void build_act(struct tern_instance *in)

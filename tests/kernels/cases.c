@@ -13,15 +13,15 @@ enum {
 };
 
 static const char *const g_dims[TERN_OP_COUNT][TERN_CASE_DIMS] = {
-    [TERN_OP_EMBED_FWD] = {"n", "t", "c", "v", "wpe", "first"},
-    [TERN_OP_EMBED_BWD] = {"n", "t", "c", "v", "wpe"},
+    [TERN_OP_EMBED_FWD] = {"n", "t", "c", "v", "wpe", "first", "docs"},
+    [TERN_OP_EMBED_BWD] = {"n", "t", "c", "v", "wpe", "first", "docs"},
     [TERN_OP_NORM_FWD] = {"n", "c", "rms", "residual", "inplace", "beta", "stats"},
     [TERN_OP_NORM_BWD] = {"n", "c", "rms", "residual", "inplace", "beta", "stats", "acc"},
     [TERN_OP_GEMM] = {"m", "n", "k", "ta", "tb", "acc", "epilogue", "mix", "pad"},
     [TERN_OP_BIAS_BWD] = {"rows", "n", "pad", "acc"},
-    [TERN_OP_ATTENTION_FWD] = {"b", "tq", "tkv", "h", "k", "d", "layout", "window", "lse"},
-    [TERN_OP_ATTENTION_BWD] = {"b", "tq", "tkv", "h", "k", "d", "layout", "window", "lse"},
-    [TERN_OP_ROPE] = {"n", "t", "heads", "d", "pad", "first", "bwd"},
+    [TERN_OP_ATTENTION_FWD] = {"b", "tq", "tkv", "h", "k", "d", "layout", "window", "lse", "docs"},
+    [TERN_OP_ATTENTION_BWD] = {"b", "tq", "tkv", "h", "k", "d", "layout", "window", "lse", "docs"},
+    [TERN_OP_ROPE] = {"n", "t", "heads", "d", "pad", "first", "bwd", "docs"},
     [TERN_OP_ACT_FWD] = {"n", "act"},
     [TERN_OP_ACT_BWD] = {"n", "act", "inplace"},
     [TERN_OP_GLU_FWD] = {"n", "f", "act"},
@@ -80,6 +80,10 @@ static void add_embed(void)
     add(TERN_OP_EMBED_BWD, TERN_DATA_NORMAL, DIMS(2304, 48, 4, 5, 1));
     add(TERN_OP_EMBED_BWD, TERN_DATA_NORMAL, DIMS(2300, 100, 8, 300, 0));
     add(TERN_OP_EMBED_BWD, TERN_DATA_NORMAL, DIMS(1100, 100, 4, 70000, 0));
+    for (int64_t docs = 1; docs < 6; docs++) {
+        add(TERN_OP_EMBED_FWD, TERN_DATA_NORMAL, DIMS(33, 11, 20, 9, 1, docs % 2, docs));
+        add(TERN_OP_EMBED_BWD, TERN_DATA_NORMAL, DIMS(33, 11, 20, 9, 1, 0, docs));
+    }
     bench(TERN_OP_EMBED_FWD, DIMS(1024, 256, 768, 50257, 1, 0));
     bench(TERN_OP_EMBED_BWD, DIMS(1024, 256, 768, 50257, 1));
 }
@@ -230,6 +234,21 @@ static void add_attention_tiles(enum tern_op op)
     }
 }
 
+/* Packed documents: short and long ones, edges of tiles, with windows, groups and padded rows. */
+static void add_attention_documents(enum tern_op op)
+{
+    static const int64_t lengths[] = {1, 7, 64, 100, 290};
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        int64_t t = lengths[i];
+        for (int64_t docs = 1; docs < 8; docs += 2) {
+            add(op, TERN_DATA_NORMAL, DIMS(2, t, t, 2, 1, 64, ATT_PACKED, 0, 1, docs));
+        }
+        add(op, TERN_DATA_NORMAL, DIMS(1, t, t, 3, 3, 20, ATT_SEPARATE, 9, 1, 4));
+        add(op, TERN_DATA_NORMAL, DIMS(3, t, t, 8, 2, 48, ATT_PACKED, 33, 1, 2));
+    }
+    add(op, TERN_DATA_LARGE, DIMS(2, 67, 67, 3, 1, 48, ATT_PACKED, 0, 1, 5));
+}
+
 static void add_attention_op(enum tern_op op)
 {
     static const int64_t lengths[] = {1, 2, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129};
@@ -262,6 +281,7 @@ static void add_attention_op(enum tern_op op)
     add(op, TERN_DATA_NORMAL, DIMS(1, 290, 290, 2, 1, 64, ATT_PACKED, 0, 1));
     add(op, TERN_DATA_NORMAL, DIMS(1, 300, 300, 1, 1, 80, ATT_SEPARATE, 100, 1));
     add_attention_tiles(op);
+    add_attention_documents(op);
     bench(op, DIMS(4, 256, 256, 12, 12, 64, ATT_PACKED, 0, 1));
     bench(op, DIMS(1, 1024, 1024, 12, 12, 64, ATT_PACKED, 0, 1));
     bench(op, DIMS(1, 1024, 1024, 9, 3, 64, ATT_PACKED, 0, 1));
@@ -279,6 +299,9 @@ static void add_rope(void)
     add(TERN_OP_ROPE, TERN_DATA_LARGE, DIMS(6, 3, 2, 64, 1, 0, 0));
     add(TERN_OP_ROPE, TERN_DATA_DENORMAL, DIMS(6, 3, 2, 64, 1, 0, 0));
     add(TERN_OP_ROPE, TERN_DATA_NORMAL, DIMS(300, 150, 1, 64, 0, 2, 0));
+    for (int64_t docs = 1; docs < 6; docs++) {
+        add(TERN_OP_ROPE, TERN_DATA_NORMAL, DIMS(33, 11, 2, 20, 3, docs % 3, docs % 2, docs));
+    }
     bench(TERN_OP_ROPE, DIMS(1024, 256, 12, 64, 1152, 0, 0));
 }
 

@@ -36,14 +36,15 @@ struct tern_case {
     int64_t dim[TERN_CASE_DIMS];
 };
 
-/* Dimensions of each op, in the order of `dim`; 0 or 1 for switches. */
+/* Dimensions of each op, in the order of `dim`; 0 or 1 for switches. DOCS: documents in a sequence, 0: no starts. */
 enum {
     EMBED_N,
     EMBED_T,
     EMBED_C,
     EMBED_V,
     EMBED_WPE,
-    EMBED_FIRST
+    EMBED_FIRST,
+    EMBED_DOCS
 };
 enum {
     NORM_N,
@@ -81,7 +82,8 @@ enum {
     ATT_D,
     ATT_LAYOUT,
     ATT_WINDOW,
-    ATT_LSE
+    ATT_LSE,
+    ATT_DOCS
 };
 enum {
     ROPE_N,
@@ -90,7 +92,8 @@ enum {
     ROPE_D,
     ROPE_PAD,
     ROPE_FIRST,
-    ROPE_BWD
+    ROPE_BWD,
+    ROPE_DOCS
 };
 enum {
     ACT_N,

@@ -140,6 +140,14 @@ static bool is_wanted(const struct tern_instance *in)
     return most == NULL || elements <= strtoll(most, NULL, 10);
 }
 
+/* Backends that take no packed documents refuse them, which args_test sees to. */
+static bool takes(const struct tern_runner *runner, const struct tern_instance *in)
+{
+    bool has_documents =
+        in->c.op != TERN_OP_SUMSQ && tern_instance_find(in, "starts") >= 0; /* other starts */
+    return runner->devices[0] != NULL && (!has_documents || runner->devices[0]->ops->has_documents);
+}
+
 static void run_case(const struct tern_case *c, int storage)
 {
     struct tern_instance in;
@@ -159,7 +167,7 @@ static void run_case(const struct tern_case *c, int storage)
     }
     tern_instance_magnitudes(&in, &want);
     for (int i = 0; i < g_runners.count; i++) {
-        if (g_runners.list[i].devices[0] != NULL && run_on(&in, &want, &g_runners.list[i])) {
+        if (takes(&g_runners.list[i], &in) && run_on(&in, &want, &g_runners.list[i])) {
             g_passed[c->op][storage][i]++;
         }
     }

@@ -110,6 +110,17 @@ static double start_value(const struct tern_tensor *t, int64_t col)
     return (double)(t->limit * at / blocks);
 }
 
+/* Where the document of a token begins; odd sequences have one document more. */
+static double document_value(const struct tern_tensor *t, int64_t col)
+{
+    int64_t at = col % t->limit, documents = t->documents + col / t->limit % 2, start = 0;
+    for (int64_t i = 1; i < documents; i++) {
+        int64_t begin = t->limit * i * i / (documents * documents);
+        start = begin <= at ? begin : start;
+    }
+    return (double)start;
+}
+
 /* Halfway between two neighbours in bf16. */
 static double tie_near(double x)
 {
@@ -143,6 +154,8 @@ static double fill_value(const struct tern_instance *in,
         return cos(angle(t, row, col));
     case TERN_FILL_SIN:
         return sin(angle(t, row, col));
+    case TERN_FILL_DOCUMENTS:
+        return document_value(t, col);
     case TERN_FILL_STARTS:
         return start_value(t, col);
     case TERN_FILL_DERIVED:

@@ -27,8 +27,9 @@ enum tern_fill {
     TERN_FILL_TARGETS,  /* [0, limit), some -1 or limit when the case ignores some */
     TERN_FILL_COS,
     TERN_FILL_SIN,
-    TERN_FILL_STARTS,  /* ascending from 0 to limit, an empty block among them */
-    TERN_FILL_DERIVED, /* from a forward run: tern_instance_derive */
+    TERN_FILL_DOCUMENTS, /* starts of `documents` uneven documents in sequences of `limit` tokens */
+    TERN_FILL_STARTS,    /* ascending from 0 to limit, an empty block among them */
+    TERN_FILL_DERIVED,   /* from a forward run: tern_instance_derive */
 };
 
 /* A buffer: rows of `width` elements, `stride` apart. Of every batch_rows rows, the first
@@ -39,7 +40,7 @@ struct tern_tensor {
     enum tern_role role;
     enum tern_fill fill;
     int64_t rows, width, stride, batch_rows, used_rows;
-    int64_t limit;
+    int64_t limit, documents;
     int64_t length;    /* of the sums behind an output */
     double large;      /* scale for TERN_DATA_LARGE */
     double *value;     /* rows * stride; inputs, already rounded to dtype */

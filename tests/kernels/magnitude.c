@@ -64,7 +64,7 @@ static void default_magnitudes(struct tern_instance *in, const struct tern_resul
 static void embed_bwd(struct tern_instance *in, const struct view *v)
 {
     const struct tern_embed_bwd_args *args = &in->args.embed_bwd;
-    const double *ids = input(v, "ids"), *dout = input(v, "dout");
+    const double *ids = input(v, "ids"), *dout = input(v, "dout"), *starts = input(v, "starts");
     struct tern_tensor *dwte = output(in, "dwte"), *dwpe = output(in, "dwpe");
     struct tern_tensor *grads[2] = {dwte, dwpe};
     for (int g = 0; g < 2 && grads[g] != NULL; g++) {
@@ -72,7 +72,8 @@ static void embed_bwd(struct tern_instance *in, const struct view *v)
             grads[g]->magnitude[i] = fabs(grads[g]->value[i]);
         }
         for (int64_t i = 0; i < args->n * args->c; i++) {
-            int64_t n = i / args->c, row = g == 0 ? (int64_t)ids[n] : n % args->t;
+            int64_t n = i / args->c;
+            int64_t row = g == 0 ? (int64_t)ids[n] : n % args->t - (int64_t)at(starts, n);
             grads[g]->magnitude[row * args->c + i % args->c] += fabs(dout[i]);
         }
     }
@@ -237,7 +238,7 @@ static struct part part_of(struct tern_instance *in, size_t offset)
 struct attention_view {
     const struct tern_attention_args *args;
     struct part q, k, v, out, lse, dout, dq, dk, dv;
-    const double *lse_value;
+    const double *lse_value, *starts;
 };
 
 static double dot_abs(struct part x, int64_t x_at, struct part y, int64_t y_at, int64_t d)
@@ -309,7 +310,8 @@ static void attention_query(struct attention_view *a, int64_t b, int64_t head, i
     int64_t out = b * args->out_batch + t * args->out_row + head * d;
     int64_t kv0 = b * args->kv_batch + head / (args->h / args->kv_heads) * d;
     int64_t last = args->tkv - args->tq + t;
-    int64_t first = args->window > 0 && last - args->window + 1 > 0 ? last - args->window + 1 : 0;
+    int64_t start = (int64_t)at(a->starts, b * args->tq + t), window = last - args->window + 1;
+    int64_t first = args->window > 0 && window > start ? window : start;
     double lse = a->lse_value != NULL ? a->lse_value[row] : log_sum(a, q, kv0, first, last);
     double scale = (double)args->scale, size = 0;
     double delta_abs = bwd ? dot_abs(a->dout, out, a->out, out, d) : 0;
@@ -355,6 +357,7 @@ static void attention(struct tern_instance *in, const struct view *v)
                                .dk = PART(in, dk),
                                .dv = PART(in, dv)};
     a.lse_value = wanted(v, "lse");
+    a.starts = input(v, "starts");
     struct tern_tensor *grads[4] = {a.dq.tensor, a.dk.tensor, a.dv.tensor, a.out.tensor};
     for (int i = bwd ? 0 : 3; i < (bwd ? 3 : 4); i++) {
         memset(grads[i]->magnitude, 0, (size_t)tern_tensor_elements(grads[i]) * sizeof(double));
@@ -369,12 +372,14 @@ static void rope(struct tern_instance *in, const struct view *v)
 {
     const struct tern_rope_args *args = &in->args.rope;
     const double *cosines = input(v, "cos"), *sines = input(v, "sin");
+    const double *starts = input(v, "starts");
     struct tern_tensor *x = output(in, "x");
     int64_t half = args->d / 2;
     for (int64_t i = 0; i < args->n * args->heads * half; i++) {
         int64_t n = i / (args->heads * half), head = i / half % args->heads, j = i % half;
         int64_t lo = n * args->x_row + head * args->d + j;
-        int64_t table = (args->first_position + n % args->t) * half + j;
+        int64_t position = args->first_position + n % args->t - (int64_t)at(starts, n);
+        int64_t table = position * half + j;
         double c = fabs(cosines[table]), s = fabs(sines[table]);
         double a = fabs(x->value[lo]), b = fabs(x->value[lo + half]);
         x->magnitude[lo] = a * c + b * s;
