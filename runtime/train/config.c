@@ -1,9 +1,9 @@
-/* config.c - the schema of a training run, one row a key, and what must hold between keys. */
+/* config.c - the schema of a training run, one row a key. */
 #include "runtime/train/config.h"
 
 #include "io/file.h"
-#include "models/transformer.h"
 #include "runtime/base/mem.h"
+#include "runtime/train/config_check.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -12,9 +12,7 @@
 
 enum {
     LANES_MAX = 64,
-    WARMUP_DEFAULT_MAX = 700,
     KEEP_MIN = 2, /* while one is being replaced another is whole */
-    KEY_BYTES = 64,
 };
 
 static const char *const g_families[] = {"gpt2",  "llama",   "mistral",   "qwen2",
@@ -179,26 +177,6 @@ const struct tern_config_schema tern_train_schema = {
     .row_count = sizeof g_rows / sizeof g_rows[0],
 };
 
-/* The run being checked: the values, and where each came from. */
-struct check {
-    struct tern_train_config *config;
-    struct tern_config_source *source;
-};
-
-#define PROBLEM(check, section, key, ...) \
-    tern_config_problem(&tern_train_schema, (check)->source, section, key, __VA_ARGS__)
-
-/* A value that was refused says nothing about the others: its own problem is reported already. */
-static bool is_bad(const struct check *check, const char *section, const char *key)
-{
-    return tern_config_is_bad(&tern_train_schema, check->source, section, key);
-}
-
-static bool is_set(const struct check *check, const char *section, const char *key)
-{
-    return tern_config_is_set(&tern_train_schema, check->source, section, key);
-}
-
 static tern_status parse_optimizer(const char *text, void *target)
 {
     (void)target; /* there is one optimizer, so there is no field */
@@ -296,181 +274,6 @@ static tern_status print_compression(const void *target, struct tern_text *out)
     return tern_text_printf(out, "zstd:%" PRId64, checkpoint->level);
 }
 
-static size_t field_bytes(const struct tern_config_row *row)
-{
-    switch (row->type) {
-    case TERN_CONFIG_I64:
-        return sizeof(int64_t);
-    case TERN_CONFIG_F32:
-        return sizeof(float);
-    case TERN_CONFIG_BOOL:
-        return sizeof(bool);
-    case TERN_CONFIG_ENUM:
-        return sizeof(int);
-    default:
-        return row->size;
-    }
-}
-
-/* The preset's numbers where the user wrote none. What a preset derives from width and heads is
- * derived again when those are overridden. */
-static void merge_preset(const struct check *check, struct tern_model_config preset)
-{
-    bool has_width = is_set(check, "model", "width");
-    bool has_heads = is_set(check, "model", "heads");
-    bool has_square_heads = preset.head_width * preset.heads == preset.width;
-    if (has_heads && preset.kv_heads == preset.heads) {
-        preset.kv_heads = 0;
-    }
-    if ((has_width || has_heads) && has_square_heads) {
-        preset.head_width = 0;
-    }
-    if (has_width) {
-        preset.ff_width = 0;
-    }
-    struct tern_train_config filled = {.model = preset};
-    for (int i = 0; i < tern_train_schema.row_count; i++) {
-        const struct tern_config_row *row = &g_rows[i];
-        if (strcmp(row->section, "model") == 0 && strcmp(row->key, "preset") != 0 &&
-            !check->source->places[i].is_set) {
-            memcpy((char *)check->config + row->offset, (const char *)&filled + row->offset,
-                   field_bytes(row));
-        }
-    }
-}
-
-/* False when there is no model to speak of: the checks that follow would only repeat that. */
-static bool fill_model(const struct check *check)
-{
-    struct tern_model_config *model = &check->config->model;
-    struct tern_model_config preset;
-    if (model->preset[0] == '\0') {
-        if (!is_set(check, "model", "family")) {
-            PROBLEM(check, "model", "family", "missing, expected gpt2 or llama, or a model.preset");
-            return false;
-        }
-        if (!is_set(check, "model", "tied_embeddings")) {
-            model->tied_embeddings = tern_family_row(model->family)->defaults.tied_embeddings;
-        }
-        return true;
-    }
-    if (!tern_preset_find(model->preset, &preset)) {
-        const char *names[64];
-        size_t count = 0;
-        while (count < 64 && tern_preset_name((int)count) != NULL) {
-            names[count] = tern_preset_name((int)count);
-            count++;
-        }
-        PROBLEM(check, "model", "preset", "found '%s', expected a known preset; nearest is '%s'",
-                model->preset, tern_text_nearest(model->preset, names, count));
-        return false;
-    }
-    if (is_set(check, "model", "family") && model->family != preset.family) {
-        PROBLEM(check, "model", "family", "found %s, expected %s as model.preset %s has it",
-                g_families[model->family], g_families[preset.family], preset.preset);
-        return false;
-    }
-    merge_preset(check, preset);
-    return true;
-}
-
-static bool check_model_present(const struct check *check)
-{
-    const struct tern_model_config *model = &check->config->model;
-    const struct {
-        const char *key;
-        int64_t value;
-    } needed[] = {{"layers", model->layers},
-                  {"width", model->width},
-                  {"heads", model->heads},
-                  {"context", model->context}};
-    bool is_whole = true;
-    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
-        if (needed[i].value == 0) {
-            PROBLEM(check, "model", needed[i].key,
-                    "missing, expected a whole number above 0, or a model.preset");
-            is_whole = false;
-        }
-    }
-    return is_whole;
-}
-
-/* The sentence of models/ begins with "model.KEY: "; it goes to where that key stands. */
-static void report_model(const struct check *check, const char *sentence)
-{
-    char key[KEY_BYTES];
-    if (sscanf(sentence, "model.%63[a-z_]:", key) == 1) {
-        for (int i = 0; i < tern_train_schema.row_count; i++) {
-            if (strcmp(g_rows[i].section, "model") == 0 && strcmp(g_rows[i].key, key) == 0) {
-                const char *rest = strchr(sentence, ':') + 1;
-                PROBLEM(check, "model", key, "%s", rest + strspn(rest, " "));
-                return;
-            }
-        }
-    }
-    PROBLEM(check, "model", "family", "%s", sentence);
-}
-
-static void check_model(const struct check *check)
-{
-    if (is_bad(check, "model", NULL) || !fill_model(check) || !check_model_present(check)) {
-        return;
-    }
-    struct tern_model_config *model = &check->config->model;
-    if (model->head_width == 0 && model->width % model->heads != 0) {
-        PROBLEM(check, "model", "width",
-                "found %" PRId64 ", expected a multiple of model.heads (%" PRId64
-                ") unless head_width is given",
-                model->width, model->heads);
-        return;
-    }
-    tern_model_config_defaults(model);
-    struct tern_model_config known = *model;
-    if (known.vocab_size == 0) {
-        known.vocab_size = 1; /* the tokenizer's, checked when that is read */
-    }
-    if (tern_model_config_check(&known) != TERN_OK ||
-        tern_model_trainable_check(&known) != TERN_OK) {
-        report_model(check, tern_detail());
-    }
-}
-
-static void check_data(const struct check *check)
-{
-    const struct tern_config_data *data = &check->config->data;
-    if (data->train.count == 0 && !is_bad(check, "data", "train")) {
-        PROBLEM(check, "data", "train", "found no files, expected at least one path or glob");
-    }
-    const struct {
-        const char *key;
-        const struct tern_config_strings *list;
-    } lists[] = {{"train", &data->train}, {"val", &data->val}};
-    for (size_t k = 0; k < sizeof lists / sizeof lists[0]; k++) {
-        if (lists[k].list->count > TERN_CONFIG_FILES_MAX) {
-            PROBLEM(check, "data", lists[k].key,
-                    "found %d entries, expected at most %d; use a glob", lists[k].list->count,
-                    TERN_CONFIG_FILES_MAX);
-        }
-        for (int i = 0; i < lists[k].list->count; i++) {
-            if (lists[k].list->items[i][0] == '\0') {
-                PROBLEM(check, "data", lists[k].key,
-                        "found an empty text as entry %d, expected a path or glob", i + 1);
-            }
-        }
-    }
-    if (data->weights.count > 0 && data->weights.count != data->train.count &&
-        !is_bad(check, "data", "train")) {
-        PROBLEM(check, "data", "weights",
-                "found %d weights, expected one for each of the %d entries "
-                "of data.train",
-                data->weights.count, data->train.count);
-    }
-    if (data->format == TERN_DATA_CHAT) {
-        PROBLEM(check, "data", "format",
-                "found chat, expected text: training on chats is not in this build");
-    }
-}
-
 int64_t tern_train_config_steps(const struct tern_config_train *train)
 {
     int64_t per_step;
@@ -485,127 +288,6 @@ int64_t tern_train_config_steps(const struct tern_config_train *train)
     return train->tokens / per_step + (train->tokens % per_step != 0);
 }
 
-static void check_length(const struct check *check)
-{
-    const struct tern_config_train *train = &check->config->train;
-    if (is_bad(check, "train", "steps") || is_bad(check, "train", "tokens")) {
-        return;
-    }
-    if (train->steps > 0 && train->tokens > 0) {
-        PROBLEM(check, "train", "tokens",
-                "found %" PRId64 " beside train.steps %" PRId64 ", expected only one of the two",
-                train->tokens, train->steps);
-    } else if (train->steps == 0 && train->tokens == 0) {
-        const char *key = is_set(check, "train", "tokens") ? "tokens" : "steps";
-        PROBLEM(check, "train", key, "%s, expected train.steps or train.tokens above 0",
-                is_set(check, "train", key) ? "found 0" : "missing");
-    }
-}
-
-static void check_batch(const struct check *check)
-{
-    struct tern_config_train *train = &check->config->train;
-    int64_t context = check->config->model.context;
-    if (train->sequence_length == 0) {
-        train->sequence_length = context;
-    }
-    if (context > 0 && train->sequence_length > context) {
-        PROBLEM(check, "train", "sequence_length",
-                "found %" PRId64 ", expected at most model.context (%" PRId64 ")",
-                train->sequence_length, context);
-    }
-    if ((train->lanes & (train->lanes - 1)) != 0) {
-        PROBLEM(check, "train", "lanes",
-                "found %" PRId64 ", expected a power of two: 1, 2, 4, 8, 16, 32 or 64",
-                train->lanes);
-    }
-    int64_t quantum = train->lanes * train->micro_batch; /* both bounded by their rows */
-    if (train->global_batch == 0) {
-        train->global_batch = quantum;
-    }
-    bool is_known = !is_bad(check, "train", "lanes") && !is_bad(check, "train", "micro_batch");
-    if (is_known && train->global_batch % quantum != 0) {
-        int64_t below = train->global_batch / quantum * quantum;
-        PROBLEM(check, "train", "global_batch",
-                "found %" PRId64 ", expected a multiple of lanes x micro_batch = %" PRId64
-                " x %" PRId64 " = %" PRId64 ", such as %" PRId64,
-                train->global_batch, train->lanes, train->micro_batch, quantum,
-                below > 0 ? below : quantum);
-    }
-}
-
-static void check_optimizer(const struct check *check)
-{
-    struct tern_config_optimizer *optimizer = &check->config->optimizer;
-    int64_t steps = tern_train_config_steps(&check->config->train);
-    if (!is_set(check, "optimizer", "lr_min")) {
-        optimizer->lr_min = optimizer->lr / 10;
-    }
-    if (optimizer->lr_min > optimizer->lr && !is_bad(check, "optimizer", "lr")) {
-        PROBLEM(check, "optimizer", "lr_min", "found %g, expected at most optimizer.lr (%g)",
-                optimizer->lr_min, optimizer->lr);
-    }
-    if (!is_set(check, "optimizer", "warmup_steps")) {
-        optimizer->warmup_steps = steps / 10 < WARMUP_DEFAULT_MAX ? steps / 10 : WARMUP_DEFAULT_MAX;
-    }
-    if (steps > 0 && optimizer->warmup_steps > steps && !is_bad(check, "train", NULL)) {
-        PROBLEM(check, "optimizer", "warmup_steps",
-                "found %" PRId64 ", expected at most the %" PRId64 " steps of the run",
-                optimizer->warmup_steps, steps);
-    }
-}
-
-static void check_outside(const struct check *check)
-{
-    const struct tern_train_config *config = check->config;
-    if (config->checkpoint.remote != NULL) {
-        PROBLEM(check, "checkpoint", "remote",
-                "found '%.200s', expected null: object stores are not in this build",
-                config->checkpoint.remote);
-    }
-    static const char *const known[] = {"signal", "file", "aws", "azure", "gcp", "slurm"};
-    for (int i = 0; i < config->reclaim.notices.count; i++) {
-        const char *notice = config->reclaim.notices.items[i];
-        size_t k = 0;
-        while (k < sizeof known / sizeof known[0] && strcmp(notice, known[k]) != 0) {
-            k++;
-        }
-        if (k == sizeof known / sizeof known[0]) {
-            PROBLEM(check, "reclaim", "notices",
-                    "found '%.60s', expected signal or file; nearest is '%s'", notice,
-                    tern_text_nearest(notice, known, 2));
-        } else if (k >= 2) {
-            PROBLEM(check, "reclaim", "notices",
-                    "found %s, expected signal or file: other sources are not in this build",
-                    notice);
-        }
-    }
-}
-
-static void check_parallel(const struct check *check)
-{
-    const struct tern_config_parallel *parallel = &check->config->parallel;
-    if (parallel->zero > 1) {
-        PROBLEM(check, "parallel", "zero",
-                "found %" PRId64 ", expected 0 or 1: more is not supported by this build",
-                parallel->zero);
-    }
-    const struct {
-        const char *key;
-        int64_t value;
-    } ways[] = {{"tensor", parallel->tensor},
-                {"pipeline", parallel->pipeline},
-                {"context", parallel->context},
-                {"expert", parallel->expert}};
-    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
-        if (ways[i].value != 1) {
-            PROBLEM(check, "parallel", ways[i].key,
-                    "found %" PRId64 ", expected 1: more is not supported by this build",
-                    ways[i].value);
-        }
-    }
-}
-
 tern_status tern_train_config_parse(const char *name,
                                     const char *text,
                                     size_t bytes,
@@ -618,14 +300,9 @@ tern_status tern_train_config_parse(const char *name,
     tern_status status = tern_config_parse(&tern_train_schema, name, text, bytes, overrides,
                                            override_count, out, &source);
     if (status == TERN_OK || (status == TERN_ERR_CONFIG && !tern_config_is_broken(&source))) {
-        struct check check = {.config = out, .source = &source};
-        check_model(&check);
-        check_data(&check);
-        check_length(&check);
-        check_batch(&check);
-        check_optimizer(&check);
-        check_outside(&check);
-        check_parallel(&check);
+        struct tern_config_check check = {.config = out, .source = &source};
+        tern_config_check_model(&check);
+        tern_config_check_run(&check);
         status = tern_config_finish(&source);
     }
     tern_config_source_fini(&source);
