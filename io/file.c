@@ -43,6 +43,20 @@ tern_status tern_path_join(char out[TERN_PATH_BYTES], const char *folder, const 
     return TERN_OK;
 }
 
+tern_status tern_path_absolute(char out[TERN_PATH_BYTES], const char *path)
+{
+    char *real = realpath(path, NULL);
+    if (real == NULL) {
+        return tern_fail_errno(TERN_ERR_IO, errno, "%s", path);
+    }
+    int length = snprintf(out, TERN_PATH_BYTES, "%s", real);
+    free(real);
+    return length < TERN_PATH_BYTES
+               ? TERN_OK
+               : tern_fail(TERN_ERR_ARGUMENT, "%s: its path is longer than %d bytes", path,
+                           TERN_PATH_BYTES - 1);
+}
+
 bool tern_file_exists(const char *path)
 {
     struct stat info;

@@ -18,6 +18,8 @@ enum {
 TERN_MUST_CHECK tern_status tern_path_join(char out[TERN_PATH_BYTES],
                                            const char *folder,
                                            const char *name);
+/* The path of what is there, without links, dots or a working folder. */
+TERN_MUST_CHECK tern_status tern_path_absolute(char out[TERN_PATH_BYTES], const char *path);
 bool tern_file_exists(const char *path);
 bool tern_file_is_folder(const char *path);
 TERN_MUST_CHECK tern_status tern_file_size(const char *path, int64_t *bytes_out);

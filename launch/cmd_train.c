@@ -1,4 +1,4 @@
-/* cmd_train.c - tern train: a training run from a configuration file. */
+/* cmd_train.c - tern train and tern finetune: a training run from a configuration file. */
 #include "launch/commands.h"
 #include "launch/options.h"
 #include "runtime/train/config.h"
@@ -19,7 +19,28 @@ static tern_status print_config_help(void)
     return status;
 }
 
-tern_status tern_command_train(int argc, char **argv, int *exit_code)
+#define EXIT_CODES \
+    "Exit codes: 0 done, 33 stopped on request with a checkpoint committed (start again), 34 a " \
+    "peer was lost (start again), 1 failed, 2 bad input."
+
+static const struct tern_command_spec g_train = {
+    .name = "train",
+    .usage = "CONFIG.yaml [options]",
+    .summary = "Train a model; under mpirun or srun on all ranks. " EXIT_CODES,
+    .example = "mpirun -np 2 tern train run.yaml --run-dir runs/a --set train.steps=500",
+};
+static const struct tern_command_spec g_finetune = {
+    .name = "finetune",
+    .usage = "MODEL CONFIG.yaml [options]",
+    .summary = "Train on from a model's weights; under mpirun or srun on all ranks. MODEL is a run "
+               "directory or one checkpoint of it; it says what the model is, so CONFIG.yaml needs "
+               "no section 'model', and its tokenizer is used unless data.tokenizer is given. "
+               "Started again, the run goes on from its own checkpoint. " EXIT_CODES,
+    .example = "tern finetune runs/a tune.yaml --run-dir runs/b --set optimizer.lr=1e-5",
+};
+
+/* finetune: MODEL comes before the configuration file. */
+static tern_status run(bool is_finetune, int argc, char **argv, int *exit_code)
 {
     static const char *const resume_words[] = {"auto", "never", "required", NULL};
     const char *run_dir = "run";
@@ -59,19 +80,10 @@ tern_status tern_command_train(int argc, char **argv, int *exit_code)
          .target = &help_config,
          .help = "print every configuration key with type, default, range and unit"},
     };
-    const struct tern_command_spec spec = {
-        .name = "train",
-        .usage = "CONFIG.yaml [options]",
-        .summary = "Train a model; under mpirun or srun on all ranks. Exit codes: 0 done, 33 "
-                   "stopped on request with a "
-                   "checkpoint committed (start again), 34 a peer was lost (start again), 1 "
-                   "failed, 2 bad input.",
-        .example = "mpirun -np 2 tern train run.yaml --run-dir runs/a --set train.steps=500",
-        .options = options,
-        .option_count = (int)(sizeof options / sizeof options[0]),
-        .positional_min = 0,
-        .positional_max = 1,
-    };
+    struct tern_command_spec spec = is_finetune ? g_finetune : g_train;
+    spec.options = options;
+    spec.option_count = (int)(sizeof options / sizeof options[0]);
+    spec.positional_max = is_finetune ? 2 : 1;
     struct tern_positionals positionals;
     bool is_help;
     TERN_RETURN_IF_ERR(tern_options_parse(&spec, argc, argv, &positionals, &is_help));
@@ -81,18 +93,30 @@ tern_status tern_command_train(int argc, char **argv, int *exit_code)
     if (help_config) {
         return print_config_help();
     }
-    if (positionals.count == 0) {
-        return tern_fail(
-            TERN_ERR_USAGE,
-            "tern train: no configuration file given, expected CONFIG.yaml (see 'tern train "
-            "--help')");
+    if (positionals.count < spec.positional_max) {
+        return tern_fail(TERN_ERR_USAGE, "tern %s: no %s given, expected %s (see 'tern %s --help')",
+                         spec.name,
+                         is_finetune && positionals.count == 0 ? "model" : "configuration file",
+                         is_finetune ? "MODEL CONFIG.yaml" : "CONFIG.yaml", spec.name);
     }
-    return tern_train_run(&(struct tern_train_options){.config_path = positionals.items[0],
-                                                       .overrides = overrides.items,
-                                                       .override_count = overrides.count,
-                                                       .run_dir = run_dir,
-                                                       .resume = (enum tern_resume)resume,
-                                                       .dry_run = dry_run,
-                                                       .profile = profile},
-                          exit_code);
+    return tern_train_run(
+        &(struct tern_train_options){.model = is_finetune ? positionals.items[0] : NULL,
+                                     .config_path = positionals.items[spec.positional_max - 1],
+                                     .overrides = overrides.items,
+                                     .override_count = overrides.count,
+                                     .run_dir = run_dir,
+                                     .resume = (enum tern_resume)resume,
+                                     .dry_run = dry_run,
+                                     .profile = profile},
+        exit_code);
+}
+
+tern_status tern_command_train(int argc, char **argv, int *exit_code)
+{
+    return run(false, argc, argv, exit_code);
+}
+
+tern_status tern_command_finetune(int argc, char **argv, int *exit_code)
+{
+    return run(true, argc, argv, exit_code);
 }

@@ -19,6 +19,7 @@ struct command {
 /* clang-format off */
 static const struct command g_commands[] = {
     {"train", tern_command_train, "train a model as CONFIG.yaml says; resumes by itself"},
+    {"finetune", tern_command_finetune, "train on from a model's weights"},
     {"generate", tern_command_generate, "write text with a trained model"},
     {"eval", tern_command_eval, "loss per token, perplexity, bits per byte of a model on a text"},
     {"score", tern_command_score, "log-probability of each token of a prompt, as JSON lines"},

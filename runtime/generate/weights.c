@@ -14,6 +14,7 @@
 struct tern_weights {
     struct tern_ckpt_reader *reader;
     struct tern_train_config config; /* of the run */
+    char path[TERN_PATH_BYTES];
     char tokenizer[TERN_PATH_BYTES];
 };
 
@@ -71,6 +72,7 @@ tern_status tern_weights_open(const char *model, struct tern_weights **out)
     TERN_GOTO_IF_ERR(status, find_checkpoint(model, ckpt, run), fail);
     TERN_GOTO_IF_ERR(status, tern_ckpt_open(ckpt, &weights->reader), fail);
     TERN_GOTO_IF_ERR(status, read_config(weights, ckpt), fail);
+    TERN_GOTO_IF_ERR(status, tern_path_absolute(weights->path, ckpt), fail);
     TERN_GOTO_IF_ERR(status, tern_path_join(weights->tokenizer, run, "tokenizer.json"), fail);
     if (!tern_file_exists(weights->tokenizer)) {
         weights->tokenizer[0] = '\0';
@@ -90,6 +92,11 @@ void tern_weights_close(struct tern_weights *weights)
     tern_ckpt_close(weights->reader);
     tern_train_config_fini(&weights->config);
     tern_free(weights);
+}
+
+const char *tern_weights_path(const struct tern_weights *weights)
+{
+    return weights->path;
 }
 
 const struct tern_model_config *tern_weights_config(const struct tern_weights *weights)

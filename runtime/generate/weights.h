@@ -13,6 +13,8 @@ struct tern_weights;
 /* Owned: close. For one thread at a time. */
 TERN_MUST_CHECK tern_status tern_weights_open(const char *model, struct tern_weights **out);
 void tern_weights_close(struct tern_weights *weights);
+/* What was opened, as an absolute path: of a run directory the checkpoint. Valid until close. */
+const char *tern_weights_path(const struct tern_weights *weights);
 const struct tern_model_config *tern_weights_config(const struct tern_weights *weights);
 /* What its passes were meant to compute in: bf16 or f32. */
 enum tern_dtype tern_weights_dtype(const struct tern_weights *weights);

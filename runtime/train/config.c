@@ -288,19 +288,20 @@ int64_t tern_train_config_steps(const struct tern_config_train *train)
     return train->tokens / per_step + (train->tokens % per_step != 0);
 }
 
-tern_status tern_train_config_parse(const char *name,
-                                    const char *text,
-                                    size_t bytes,
-                                    const char *const *overrides,
-                                    int override_count,
-                                    struct tern_train_config *out)
+static tern_status parse(const char *name,
+                         const char *text,
+                         size_t bytes,
+                         const char *const *overrides,
+                         int override_count,
+                         const struct tern_train_base *base,
+                         struct tern_train_config *out)
 {
     struct tern_config_source source;
     *out = (struct tern_train_config){0};
     tern_status status = tern_config_parse(&tern_train_schema, name, text, bytes, overrides,
                                            override_count, out, &source);
     if (status == TERN_OK || (status == TERN_ERR_CONFIG && !tern_config_is_broken(&source))) {
-        struct tern_config_check check = {.config = out, .source = &source};
+        struct tern_config_check check = {.config = out, .source = &source, .base = base};
         tern_config_check_model(&check);
         tern_config_check_run(&check);
         status = tern_config_finish(&source);
@@ -309,10 +310,21 @@ tern_status tern_train_config_parse(const char *name,
     return status;
 }
 
-tern_status tern_train_config_read(const char *path,
-                                   const char *const *overrides,
-                                   int override_count,
-                                   struct tern_train_config *out)
+tern_status tern_train_config_parse(const char *name,
+                                    const char *text,
+                                    size_t bytes,
+                                    const char *const *overrides,
+                                    int override_count,
+                                    struct tern_train_config *out)
+{
+    return parse(name, text, bytes, overrides, override_count, NULL, out);
+}
+
+static tern_status read_file(const char *path,
+                             const char *const *overrides,
+                             int override_count,
+                             const struct tern_train_base *base,
+                             struct tern_train_config *out)
 {
     *out = (struct tern_train_config){0};
     if (tern_file_is_folder(path)) {
@@ -327,9 +339,38 @@ tern_status tern_train_config_read(const char *path,
         return tern_fail(status == TERN_ERR_MEMORY ? status : TERN_ERR_CONFIG,
                          "%s (expected a configuration file that can be read)", tern_detail());
     }
-    status = tern_train_config_parse(path, text, bytes, overrides, override_count, out);
+    status = parse(path, text, bytes, overrides, override_count, base, out);
     tern_free(text);
     return status;
+}
+
+tern_status tern_train_config_read(const char *path,
+                                   const char *const *overrides,
+                                   int override_count,
+                                   struct tern_train_config *out)
+{
+    return read_file(path, overrides, override_count, NULL, out);
+}
+
+static tern_status default_tokenizer(struct tern_train_config *config, const char *tokenizer)
+{
+    if (config->data.tokenizer != NULL || tokenizer[0] == '\0') {
+        return TERN_OK;
+    }
+    config->data.tokenizer = tern_strdup("config", tokenizer);
+    return config->data.tokenizer != NULL
+               ? TERN_OK
+               : tern_fail(TERN_ERR_MEMORY, "cannot allocate the path of a tokenizer");
+}
+
+tern_status tern_finetune_config_read(const char *path,
+                                      const char *const *overrides,
+                                      int override_count,
+                                      const struct tern_train_base *base,
+                                      struct tern_train_config *out)
+{
+    TERN_RETURN_IF_ERR(read_file(path, overrides, override_count, base, out));
+    return default_tokenizer(out, base->tokenizer);
 }
 
 void tern_train_config_fini(struct tern_train_config *config)

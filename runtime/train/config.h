@@ -104,6 +104,19 @@ TERN_MUST_CHECK tern_status tern_train_config_read(const char *path,
                                                    const char *const *overrides,
                                                    int override_count,
                                                    struct tern_train_config *out);
+/* What a fine-tuned model begins as. */
+struct tern_train_base {
+    const char *name; /* MODEL, for messages */
+    const struct tern_model_config *model;
+    const char *tokenizer; /* path; "" none */
+};
+/* As tern_train_config_read, for a run that begins as `base`: the model section is base's, and a
+ * key of the file that says otherwise is a problem; data.tokenizer is base's unless given. */
+TERN_MUST_CHECK tern_status tern_finetune_config_read(const char *path,
+                                                      const char *const *overrides,
+                                                      int override_count,
+                                                      const struct tern_train_base *base,
+                                                      struct tern_train_config *out);
 /* The same from text that a run directory holds; `name` stands for the file in messages. */
 TERN_MUST_CHECK tern_status tern_train_config_parse(const char *name,
                                                     const char *text,

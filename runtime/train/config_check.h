@@ -8,6 +8,7 @@
 struct tern_config_check {
     struct tern_train_config *config;
     struct tern_config_source *source;
+    const struct tern_train_base *base; /* NULL: the file says what the model is */
 };
 
 #define TERN_CONFIG_PROBLEM(check, section, key, ...) \

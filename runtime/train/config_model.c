@@ -1,5 +1,6 @@
 /* config_model.c - the model section of a run: presets, defaults, and what models/ says of it. */
 #include "models/transformer.h"
+#include "runtime/base/config_value.h"
 #include "runtime/train/config_check.h"
 
 #include <inttypes.h>
@@ -130,10 +131,45 @@ static void report_model(const struct tern_config_check *check, const char *sent
     TERN_CONFIG_PROBLEM(check, "model", "family", "%s", sentence);
 }
 
+/* What the file says of a model that is there already must be so. */
+static void compare_base(const struct tern_config_check *check)
+{
+    struct tern_train_config base = {.model = *check->base->model};
+    for (int i = 0; i < tern_train_schema.row_count; i++) {
+        const struct tern_config_row *row = &tern_train_schema.rows[i];
+        const char *found = (const char *)check->config + row->offset;
+        if (strcmp(row->section, "model") != 0 || !check->source->places[i].is_set ||
+            check->source->places[i].is_bad ||
+            memcmp(found, (const char *)&base + row->offset, field_bytes(row)) == 0) {
+            continue;
+        }
+        struct tern_text is = {0};
+        struct tern_text must = {0};
+        if (tern_config_value_print(row, check->config, &is) == TERN_OK &&
+            tern_config_value_print(row, &base, &must) == TERN_OK) {
+            TERN_CONFIG_PROBLEM(check, "model", row->key,
+                                "found %s, expected %s as %s has it; leave the key out", is.data,
+                                must.data, check->base->name);
+        }
+        tern_text_fini(&is);
+        tern_text_fini(&must);
+    }
+    check->config->model = *check->base->model;
+}
+
+/* From the file and its preset, or from what the run begins as. False: nothing to check. */
+static bool find_model(const struct tern_config_check *check)
+{
+    if (check->base != NULL) {
+        compare_base(check);
+        return true;
+    }
+    return fill_model(check) && check_model_present(check);
+}
+
 void tern_config_check_model(const struct tern_config_check *check)
 {
-    if (tern_config_check_is_bad(check, "model", NULL) || !fill_model(check) ||
-        !check_model_present(check)) {
+    if (tern_config_check_is_bad(check, "model", NULL) || !find_model(check)) {
         return;
     }
     struct tern_model_config *model = &check->config->model;

@@ -25,6 +25,10 @@ tern_status tern_cursor_write(const struct tern_cursor *cursor,
     TERN_RETURN_IF_ERR(tern_json_quote(out, cursor->isa, strlen(cursor->isa)));
     TERN_RETURN_IF_ERR(tern_text_printf(out, ",\"data\":"));
     TERN_RETURN_IF_ERR(tern_json_quote(out, cursor->data_id, strlen(cursor->data_id)));
+    if (cursor->base[0] != '\0') {
+        TERN_RETURN_IF_ERR(tern_text_printf(out, ",\"base\":"));
+        TERN_RETURN_IF_ERR(tern_json_quote(out, cursor->base, strlen(cursor->base)));
+    }
     TERN_RETURN_IF_ERR(tern_text_printf(out, ",\"config\":"));
     TERN_RETURN_IF_ERR(tern_json_quote(out, config_yaml, strlen(config_yaml)));
     return tern_text_printf(out, "}");
@@ -74,6 +78,9 @@ static tern_status read_document(const struct tern_json *root,
     TERN_RETURN_IF_ERR(read_count(root, "seed", &out->seed));
     TERN_RETURN_IF_ERR(read_chars(root, "isa", out->isa, sizeof out->isa));
     TERN_RETURN_IF_ERR(read_chars(root, "data", out->data_id, sizeof out->data_id));
+    if (tern_json_get(root, "base") != NULL) {
+        TERN_RETURN_IF_ERR(read_chars(root, "base", out->base, sizeof out->base));
+    }
     if (config_out == NULL) {
         return TERN_OK;
     }

@@ -7,15 +7,20 @@
 
 #include <stdint.h>
 
+enum {
+    TERN_CURSOR_BASE_BYTES = 4096
+};
+
 struct tern_cursor {
     int64_t step, updates, tokens, samples;
     int64_t seed;
-    char isa[64];     /* CPU instruction level that computed it */
-    char data_id[64]; /* of the training data; "" unknown */
+    char isa[64];                      /* CPU instruction level that computed it */
+    char data_id[64];                  /* of the training data; "" unknown */
+    char base[TERN_CURSOR_BASE_BYTES]; /* MODEL that the run began as; "": from a seed */
 };
 
 /* {"format":1,"cursor":{step, updates, samples, tokens},"seed":..,"isa":..,"data":..,
- * "config":YAML}. The "cursor" object says nothing about machines: two runs that are the same have
+ * "base":PATH,"config":YAML}, base only if there is one. The "cursor" object says nothing about machines: two runs that are the same have
  * the same one. */
 TERN_MUST_CHECK tern_status tern_cursor_write(const struct tern_cursor *cursor,
                                               const char *config_yaml,

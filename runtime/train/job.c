@@ -25,7 +25,10 @@ static tern_status open_tokenizer(struct tern_job *job)
     if (job->config.data.tokenizer == NULL) {
         return TERN_OK;
     }
-    return tern_tokenizer_open(job->config.data.tokenizer, &job->tokenizer);
+    TERN_RETURN_IF_ERR(tern_tokenizer_open(job->config.data.tokenizer, &job->tokenizer));
+    return job->is_finetuned ? tern_origin_check_tokenizer(&job->origin, job->tokenizer,
+                                                           job->config.data.tokenizer)
+                             : TERN_OK;
 }
 
 static tern_status check_config(struct tern_job *job)
@@ -426,7 +429,15 @@ static tern_status restore(struct tern_job *job)
     }
     TERN_GOTO_IF_ERR(status, tern_ckpt_open(job->found.path, &reader), out);
     TERN_GOTO_IF_ERR(status, tern_cursor_read(tern_ckpt_state_json(reader), &cursor, NULL), out);
+    if (job->is_finetuned && cursor.base[0] == '\0') {
+        status = tern_fail(TERN_ERR_CONFIG,
+                           "is of a run that began from a seed, not as %s; choose "
+                           "another --run-dir",
+                           job->origin.name);
+        goto out;
+    }
     TERN_GOTO_IF_ERR(status, tern_train_state_load(&job->state, reader), out);
+    snprintf(job->base, sizeof job->base, "%s", cursor.base);
     job->state.step = cursor.step;
     job->state.updates = cursor.updates;
     job->state.tokens = cursor.tokens;
@@ -437,13 +448,30 @@ out:
     return status != TERN_OK ? tern_fail_prefix(status, "%s", job->found.path) : TERN_OK;
 }
 
+/* A run of its own, or the MODEL's weights as they are. */
+static tern_status begin(struct tern_job *job)
+{
+    if (!job->is_finetuned) {
+        return tern_train_state_init(&job->state, (uint64_t)job->config.train.seed,
+                                     job->compute.threads);
+    }
+    struct tern_weights *weights = job->origin.weights;
+    if (weights == NULL) { /* its checkpoints were there when the config was read */
+        return tern_fail(TERN_ERR_CORRUPT, "%s: its checkpoints are gone", job->run.path);
+    }
+    snprintf(job->base, sizeof job->base, "%s", tern_weights_path(weights));
+    TERN_RETURN_IF_ERR(tern_train_state_adopt_model(&job->state, weights));
+    if (job->comm->rank == 0) {
+        tern_log_info("starting from %s", job->base);
+    }
+    return TERN_OK;
+}
+
 /* Every rank has its own part before any waits for the others' parts. */
 static tern_status open_state(struct tern_job *job)
 {
-    tern_status status = job->found.is_there
-                             ? restore(job)
-                             : tern_train_state_init(&job->state, (uint64_t)job->config.train.seed,
-                                                     job->compute.threads);
+    tern_status status = job->found.is_there ? restore(job) : begin(job);
+    tern_origin_close(&job->origin);
     TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
     TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_train_state_publish(&job->state)));
     if (job->found.is_there && job->comm->rank == 0) {
@@ -474,15 +502,32 @@ tern_status tern_job_progress(const struct tern_job *job, struct tern_text *out)
     };
     snprintf(cursor.isa, sizeof cursor.isa, "%s", tern_device_isa(job->device));
     snprintf(cursor.data_id, sizeof cursor.data_id, "%s", job->data_id);
+    snprintf(cursor.base, sizeof cursor.base, "%s", job->base);
     return tern_cursor_write(&cursor, job->config_yaml.data, out);
+}
+
+static tern_status read_config_file(struct tern_job *job, const struct tern_train_options *options)
+{
+    if (options->model == NULL) {
+        return tern_train_config_read(options->config_path, options->overrides,
+                                      options->override_count, &job->config);
+    }
+    job->is_finetuned = true;
+    TERN_RETURN_IF_ERR(tern_origin_open(&job->origin, options->model, options->run_dir));
+    const struct tern_train_base base = {
+        .name = job->origin.name,
+        .model = &job->origin.model,
+        .tokenizer = job->origin.tokenizer,
+    };
+    return tern_finetune_config_read(options->config_path, options->overrides,
+                                     options->override_count, &base, &job->config);
 }
 
 /* The config is read and signals are caught before anybody waits for anybody. */
 static tern_status read_config(struct tern_job *job, const struct tern_train_options *options)
 {
     job->has_config = true;
-    TERN_RETURN_IF_ERR(tern_train_config_read(options->config_path, options->overrides,
-                                              options->override_count, &job->config));
+    TERN_RETURN_IF_ERR(read_config_file(job, options));
     return has_notice(job, "signal") && !options->dry_run ? tern_notice_watch_signals() : TERN_OK;
 }
 
@@ -547,6 +592,7 @@ void tern_job_close(struct tern_job *job)
     tern_device_close(job->copier);
     tern_device_close(job->comm_device);
     tern_device_close(job->device);
+    tern_origin_close(&job->origin);
     tern_tokens_close(job->val);
     tern_tokens_close(job->train);
     tern_tokenizer_close(job->tokenizer);

@@ -6,6 +6,8 @@
 #include "kernels/open.h"
 #include "runtime/plan/bill.h"
 #include "runtime/plan/compute.h"
+#include "runtime/train/cursor.h"
+#include "runtime/train/origin.h"
 #include "runtime/train/run_dir.h"
 #include "runtime/train/save.h"
 #include "runtime/train/step.h"
@@ -20,6 +22,7 @@ struct tern_job_checkpoint {
 
 struct tern_job {
     struct tern_train_config config;
+    struct tern_origin origin; /* of a run that is fine-tuned */
     struct tern_comm *comm;
     struct tern_run_dir run;
     struct tern_tokenizer *tokenizer;
@@ -43,9 +46,11 @@ struct tern_job {
     int64_t steps, first_step;
     struct tern_job_checkpoint found;
     char data_id[TERN_TOKENS_DIGEST_BYTES]; /* of data.train */
+    char base[TERN_CURSOR_BASE_BYTES];      /* MODEL that the run began as; "" from the seed */
     char resumed_from[64];                  /* "step-00000040"; "" when new */
     bool is_agreed;                         /* a failure that comes now is known to all ranks */
     bool is_done; /* the checkpoint is at the last step already: nothing else was opened */
+    bool is_finetuned;
     bool has_config, has_model, has_state;
 };
 

@@ -13,6 +13,7 @@ enum tern_resume {
 };
 
 struct tern_train_options {
+    const char *model; /* to begin as (fine-tuning); NULL: from the seed */
     const char *config_path;
     const char *const *overrides; /* "section.key=value" */
     int override_count;
