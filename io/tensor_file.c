@@ -175,6 +175,11 @@ tern_status tern_tensor_file_add(struct tern_tensor_file *file,
     return TERN_OK;
 }
 
+struct tern_stored_tensor *tern_tensor_file_edit(struct tern_tensor_file *file, int64_t index)
+{
+    return &file->tensors[index];
+}
+
 static int compare_names(const void *a, const void *b)
 {
     const struct tern_stored_tensor *const *x = a, *const *y = b;

@@ -29,6 +29,8 @@ TERN_MUST_CHECK tern_status tern_tensor_file_add(struct tern_tensor_file *file,
                                                  const char *name,
                                                  size_t name_bytes,
                                                  uint64_t name_offset);
+/* Tensor `index` while it is not finished. */
+struct tern_stored_tensor *tern_tensor_file_edit(struct tern_tensor_file *file, int64_t index);
 /* Sets the names, refuses two equal ones; tern_tensor_file_find works from then on. */
 TERN_MUST_CHECK tern_status tern_tensor_file_finish(struct tern_tensor_file *file);
 
