@@ -108,11 +108,173 @@ static void test_plain_types(void **state)
     assert_false(tern_blocks_decode_generic(TERN_U8, half, 1, got));
 }
 
+/* ---- encoding ---- */
+
+enum {
+    ROWS = 6,
+    WIDTH = 1024
+};
+
+static const struct {
+    enum tern_dtype dtype;
+    double error; /* of normal values: root mean square, relative to theirs, at most */
+} g_encoded[] = {
+    {TERN_Q4_0, 0.085},  {TERN_Q5_0, 0.042},  {TERN_Q8_0, 0.0055}, {TERN_Q4_K, 0.070},
+    {TERN_Q6_K, 0.0175}, {TERN_BF16, 0.0018}, {TERN_F16, 0.00025}, {TERN_F32, 0},
+};
+
+enum {
+    ENCODED = sizeof g_encoded / sizeof *g_encoded
+};
+
+/* About normal, standard deviation 1 / 50: the sum of 12 uniform numbers. */
+static void fill(float *x, int64_t count, uint32_t seed)
+{
+    for (int64_t i = 0; i < count; i++) {
+        float sum = -6;
+        for (int k = 0; k < 12; k++) {
+            seed = seed * 1664525u + 1013904223u;
+            sum += (float)(seed >> 8) * 0x1p-24f;
+        }
+        x[i] = sum / 50;
+    }
+}
+
+/* Root of the weighted mean squared error, relative to the values'. */
+static double relative_error(enum tern_dtype dtype,
+                             const float *x,
+                             const void *blocks,
+                             const float *importance)
+{
+    static float back[ROWS * WIDTH];
+    double error = 0, total = 0;
+    tern_blocks_decode(dtype, blocks, ROWS * WIDTH, back);
+    for (int i = 0; i < ROWS * WIDTH; i++) {
+        double w = importance != NULL ? (double)importance[i % WIDTH] : 1;
+        double rest = (double)back[i] - (double)x[i];
+        error += w * rest * rest;
+        total += w * (double)x[i] * (double)x[i];
+    }
+    return sqrt(error / total);
+}
+
+static float g_x[ROWS * WIDTH], g_importance[WIDTH];
+static unsigned char g_y[ROWS * WIDTH * 4 + 1], g_z[ROWS * WIDTH * 4];
+
+static void test_encode_is_close(void **state)
+{
+    (void)state;
+    fill(g_x, ROWS * WIDTH, 7);
+    for (int i = 0; i < WIDTH; i++) {
+        g_importance[i] = i % 7 == 0 ? 30.0f : 0.1f;
+    }
+    for (int e = 0; e < ENCODED; e++) {
+        enum tern_dtype dtype = g_encoded[e].dtype;
+        size_t bytes;
+        assert_true(tern_blocks_can_encode(dtype));
+        assert_true(tern_dtype_row_bytes(dtype, ROWS * WIDTH, &bytes));
+        memset(g_y, 0xee, sizeof g_y);
+        assert_int_equal(tern_blocks_encode(dtype, g_x, ROWS, WIDTH, NULL, g_y), TERN_OK);
+        assert_int_equal(g_y[bytes], 0xee);
+        double plain = relative_error(dtype, g_x, g_y, NULL);
+        double plain_weighted = relative_error(dtype, g_x, g_y, g_importance);
+        if (!(plain <= g_encoded[e].error) || plain < g_encoded[e].error / 2) {
+            fail_msg("%s: error %g, expected at most %g, and not much less", tern_dtype_name(dtype),
+                     plain, g_encoded[e].error);
+        }
+        assert_int_equal(tern_blocks_encode(dtype, g_x, ROWS, WIDTH, g_importance, g_z), TERN_OK);
+        double weighted = relative_error(dtype, g_x, g_z, g_importance);
+        if (tern_dtype_block_elements(dtype) > 1 && !(weighted < 0.97 * plain_weighted)) {
+            fail_msg("%s: error %g with importance, %g without", tern_dtype_name(dtype), weighted,
+                     plain_weighted);
+        }
+    }
+}
+
+/* Both levels give the same bits. */
+static void test_encode_is_the_same_at_every_level(void **state)
+{
+    (void)state;
+#if defined(__x86_64__)
+    fill(g_x, ROWS * WIDTH, 11);
+    for (int e = 0; e < ENCODED && __builtin_cpu_supports("avx2"); e++) {
+        enum tern_dtype dtype = g_encoded[e].dtype;
+        if (tern_dtype_block_elements(dtype) > 1) {
+            size_t bytes;
+            assert_true(tern_dtype_row_bytes(dtype, ROWS * WIDTH, &bytes));
+            assert_true(tern_blocks_encode_generic(dtype, g_x, ROWS * WIDTH, NULL, g_y));
+            assert_true(tern_blocks_encode_avx2(dtype, g_x, ROWS * WIDTH, NULL, g_z));
+            assert_memory_equal(g_y, g_z, bytes);
+        }
+    }
+    assert_false(tern_blocks_encode_generic(TERN_Q2_K, g_x, WIDTH, NULL, g_y));
+#endif
+}
+
+/* Zeros, one value alone, all the same, tiny and huge: no NaN, and an error that the type explains. */
+static void test_encode_odd_blocks(void **state)
+{
+    (void)state;
+    static const float peaks[] = {0, 1e-45f, 1e-30f, 6e-5f, 1, -1, 3e4f, -3e4f, 1e30f, 3e38f};
+    static float back[256], x[256], none[256];
+    for (int e = 0; e < ENCODED; e++) {
+        enum tern_dtype dtype = g_encoded[e].dtype;
+        for (size_t p = 0; p < sizeof peaks / sizeof *peaks; p++) {
+            for (int shape = 0; shape < 3; shape++) {
+                for (int i = 0; i < 256; i++) {
+                    x[i] = shape == 0 ? peaks[p] : shape == 1 && i % 32 == 3 ? peaks[p] : 0;
+                    x[i] = shape == 2 ? peaks[p] * ((float)(i % 16) / 16) : x[i];
+                }
+                if (dtype == TERN_F16 && fabsf(peaks[p]) > 65504) {
+                    continue;
+                }
+                assert_int_equal(tern_blocks_encode(dtype, x, 1, 256, NULL, g_y), TERN_OK);
+                assert_int_equal(tern_blocks_encode(dtype, x, 1, 256, none, g_z), TERN_OK);
+                tern_blocks_decode(dtype, g_z, 256, back);
+                assert_true(isfinite(back[0]));
+                tern_blocks_decode(dtype, g_y, 256, back);
+                bool is_ordinary = fabsf(peaks[p]) > 0.5f && fabsf(peaks[p]) < 1e5f;
+                for (int i = 0; i < 256; i++) {
+                    float error = fabsf(back[i] - x[i]), limit = fabsf(peaks[p]) * 0.07f;
+                    if (!isfinite(back[i]) || (is_ordinary && !(error <= limit))) {
+                        fail_msg("%s: %g became %g (shape %d, largest %g)", tern_dtype_name(dtype),
+                                 (double)x[i], (double)back[i], shape, (double)peaks[p]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+static void test_encode_refuses(void **state)
+{
+    (void)state;
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (int e = 0; e < ENCODED; e++) {
+        for (int b = 0; b < 3; b++) {
+            fill(g_x, ROWS * WIDTH, 3);
+            g_x[2 * 512 + 77] = bad[b];
+            assert_int_equal(tern_blocks_encode(g_encoded[e].dtype, g_x, 3, 512, NULL, g_y),
+                             TERN_ERR_NONFINITE);
+            assert_contains(tern_detail(), "row 2, column 77: the value ");
+            assert_contains(tern_detail(), "expected a finite number");
+        }
+    }
+    fill(g_x, 512, 3);
+    g_x[5] = 65520;
+    assert_int_equal(tern_blocks_encode(TERN_F16, g_x, 1, 512, NULL, g_y), TERN_ERR_NONFINITE);
+    assert_contains(tern_detail(), "the value 65520 cannot become f16");
+    assert_int_equal(tern_blocks_encode(TERN_BF16, g_x, 1, 512, NULL, g_y), TERN_OK);
+    assert_false(tern_blocks_can_encode(TERN_Q2_K));
+    assert_false(tern_blocks_can_encode(TERN_I32));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CHECKED(test_golden_values),
-        CHECKED(test_plain_types),
+        CHECKED(test_golden_values),     CHECKED(test_plain_types),
+        CHECKED(test_encode_is_close),   CHECKED(test_encode_is_the_same_at_every_level),
+        CHECKED(test_encode_odd_blocks), CHECKED(test_encode_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
