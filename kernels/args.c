@@ -1,222 +1,10 @@
-/* args.c - the arguments of every op are checked here, once for all backends. */
+/* args.c - the arguments of every op are checked here, once for all backends: products, elementwise ops, loss and
+ * optimizer; args_layers.c has the rest. */
 #include "kernels/args.h"
 
 #include "kernels/check.h"
 
 #include <math.h>
-
-/* Side data of activations of this dtype. */
-static enum tern_dtype side_of(enum tern_dtype dtype)
-{
-    return dtype == TERN_F64 ? TERN_F64 : TERN_F32;
-}
-
-/* A position table is read at first_position + row % t; rows come in whole sequences. */
-static void check_sequences(struct tern_check *check, int64_t n, int64_t t, int64_t first_position)
-{
-    tern_check_size(check, "n", n, 0);
-    tern_check_size(check, "t", t, 1);
-    tern_check_size(check, "first_position", first_position, 0);
-    if (check->status == TERN_OK && n % t != 0) {
-        TERN_CHECK_REFUSE(check, "%s: n is %lld, expected whole sequences of t = %lld", check->op,
-                          (long long)n, (long long)t);
-    }
-}
-
-/* Token ids steer writes and reads: where the host can see them, they are looked at. */
-static void check_ids(struct tern_check *check, struct tern_dptr ids, int64_t n, int64_t v)
-{
-    if (check->status != TERN_OK) {
-        return;
-    }
-    const int32_t *view = check->device->ops->device->host_view(check->device, ids);
-    for (int64_t i = 0; view != NULL && i < n; i++) {
-        if (view[i] < 0 || view[i] >= v) {
-            TERN_CHECK_REFUSE(check, "%s: ids[%lld] is %d, expected 0 to %lld", check->op,
-                              (long long)i, view[i], (long long)(v - 1));
-            return;
-        }
-    }
-}
-
-/* Document starts (n, of sequences of t) steer reads as ids do. */
-static void check_starts(struct tern_check *check, struct tern_dptr starts, int64_t n, int64_t t)
-{
-    tern_check_vector(check, "starts", starts, TERN_I32, n,
-                      TERN_OPERAND_READ | TERN_OPERAND_OPTIONAL);
-    if (check->status != TERN_OK || tern_dptr_is_null(starts)) {
-        return;
-    }
-    if (!check->device->ops->has_documents) {
-        check->status = tern_fail(TERN_ERR_UNSUPPORTED,
-                                  "%s: backend %s does not take packed documents (starts)",
-                                  check->op, check->device->ops->device->name);
-        return;
-    }
-    const int32_t *view = check->device->ops->device->host_view(check->device, starts);
-    for (int64_t i = 0; view != NULL && i < n; i++) {
-        int32_t least = i % t > 0 ? view[i - 1] : 0;
-        if (view[i] < least || view[i] > i % t) {
-            TERN_CHECK_REFUSE(check, "%s: starts[%lld] is %d, expected %d to %lld", check->op,
-                              (long long)i, view[i], least, (long long)(i % t));
-            return;
-        }
-    }
-}
-
-tern_status tern_args_check_embed_fwd(struct tern_device *device,
-                                      const struct tern_embed_fwd_args *args,
-                                      bool *is_empty_out)
-{
-    struct tern_check check = tern_check_begin(device, TERN_OP_EMBED_FWD, args);
-    TERN_RETURN_IF_ERR(check.status);
-    check_sequences(&check, args->n, args->t, args->first_position);
-    tern_check_size(&check, "c", args->c, 1);
-    tern_check_size(&check, "v", args->v, 1);
-    tern_check_float(&check, "dtype", args->dtype);
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
-        return check.status;
-    }
-    const int64_t cells[2] = {args->n, args->c}, table[2] = {args->v, args->c},
-                  positions[2] = {args->first_position + args->t, args->c};
-    tern_check_vector(&check, "ids", args->ids, TERN_I32, args->n, TERN_OPERAND_READ);
-    tern_check_matrix(&check, "wte", args->wte, args->dtype, table, TERN_OPERAND_READ);
-    tern_check_matrix(&check, "wpe", args->wpe, args->dtype, positions,
-                      TERN_OPERAND_READ | TERN_OPERAND_OPTIONAL);
-    tern_check_matrix(&check, "out", args->out, args->dtype, cells, TERN_OPERAND_WRITE);
-    check_starts(&check, args->starts, args->n, args->t);
-    check_ids(&check, args->ids, args->n, args->v);
-    return tern_check_finish(&check);
-}
-
-tern_status tern_args_check_embed_bwd(struct tern_device *device,
-                                      const struct tern_embed_bwd_args *args,
-                                      bool *is_empty_out)
-{
-    struct tern_check check = tern_check_begin(device, TERN_OP_EMBED_BWD, args);
-    TERN_RETURN_IF_ERR(check.status);
-    check_sequences(&check, args->n, args->t, 0);
-    tern_check_size(&check, "c", args->c, 1);
-    tern_check_size(&check, "v", args->v, 1);
-    tern_check_float(&check, "dtype", args->dtype);
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
-        return check.status;
-    }
-    const int64_t cells[2] = {args->n, args->c}, table[2] = {args->v, args->c},
-                  positions[2] = {args->t, args->c};
-    tern_check_vector(&check, "ids", args->ids, TERN_I32, args->n, TERN_OPERAND_READ);
-    tern_check_matrix(&check, "dout", args->dout, args->dtype, cells, TERN_OPERAND_READ);
-    tern_check_matrix(&check, "dwte", args->dwte, side_of(args->dtype), table, TERN_OPERAND_WRITE);
-    tern_check_matrix(&check, "dwpe", args->dwpe, side_of(args->dtype), positions,
-                      TERN_OPERAND_WRITE | TERN_OPERAND_OPTIONAL);
-    check_starts(&check, args->starts, args->n, args->t);
-    check_ids(&check, args->ids, args->n, args->v);
-    return tern_check_finish(&check);
-}
-
-static void check_norm_kind(struct tern_check *check, enum tern_norm_kind kind)
-{
-    if (kind != TERN_NORM_LAYER && kind != TERN_NORM_RMS) {
-        TERN_CHECK_REFUSE(check, "%s: kind is %d, expected TERN_NORM_LAYER or TERN_NORM_RMS",
-                          check->op, (int)kind);
-    }
-}
-
-static void check_absent(struct tern_check *check,
-                         const char *name,
-                         struct tern_dptr p,
-                         const char *why)
-{
-    if (!tern_dptr_is_null(p)) {
-        TERN_CHECK_REFUSE(check, "%s: %s is not null, but %s", check->op, name, why);
-    }
-}
-
-tern_status tern_args_check_norm_fwd(struct tern_device *device,
-                                     const struct tern_norm_fwd_args *args,
-                                     bool *is_empty_out)
-{
-    struct tern_check check = tern_check_begin(device, TERN_OP_NORM_FWD, args);
-    TERN_RETURN_IF_ERR(check.status);
-    bool is_layer = args->kind == TERN_NORM_LAYER,
-         has_residual = !tern_dptr_is_null(args->residual);
-    check_norm_kind(&check, args->kind);
-    tern_check_size(&check, "n", args->n, 0);
-    tern_check_size(&check, "c", args->c, 1);
-    tern_check_float(&check, "dtype", args->dtype);
-    if (!(args->eps >= 0) || !isfinite(args->eps)) {
-        TERN_CHECK_REFUSE(&check, "%s: eps is %g, expected 0 or more", check.op, (double)args->eps);
-    }
-    if (!is_layer) {
-        check_absent(&check, "mean", args->mean, "rms has no mean");
-    } else if (tern_dptr_is_null(args->mean) != tern_dptr_is_null(args->rstd)) {
-        TERN_CHECK_REFUSE(&check, "%s: one of mean and rstd is null, expected both or none",
-                          check.op);
-    }
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
-        return check.status;
-    }
-    const int64_t cells[2] = {args->n, args->c};
-    enum tern_dtype side = side_of(args->dtype);
-    tern_check_matrix(&check, "x", args->x, args->dtype, cells, TERN_OPERAND_READ);
-    tern_check_matrix(&check, "residual", args->residual, args->dtype, cells,
-                      TERN_OPERAND_READ | TERN_OPERAND_OPTIONAL);
-    if (has_residual) {
-        tern_check_matrix(&check, "sum", args->sum, args->dtype, cells, TERN_OPERAND_WRITE);
-    }
-    tern_check_vector(&check, "gamma", args->gamma, args->dtype, args->c, TERN_OPERAND_READ);
-    tern_check_vector(&check, "beta", args->beta, args->dtype, args->c,
-                      TERN_OPERAND_READ | TERN_OPERAND_OPTIONAL);
-    tern_check_matrix(&check, "out", args->out, args->dtype, cells, TERN_OPERAND_WRITE);
-    tern_check_vector(&check, "mean", args->mean, side, args->n,
-                      TERN_OPERAND_WRITE | TERN_OPERAND_OPTIONAL);
-    tern_check_vector(&check, "rstd", args->rstd, side, args->n,
-                      TERN_OPERAND_WRITE | TERN_OPERAND_OPTIONAL);
-    tern_check_may_be(&check, "sum", "x");
-    return tern_check_finish(&check);
-}
-
-tern_status tern_args_check_norm_bwd(struct tern_device *device,
-                                     const struct tern_norm_bwd_args *args,
-                                     bool *is_empty_out)
-{
-    struct tern_check check = tern_check_begin(device, TERN_OP_NORM_BWD, args);
-    TERN_RETURN_IF_ERR(check.status);
-    check_norm_kind(&check, args->kind);
-    tern_check_size(&check, "n", args->n, 0);
-    tern_check_size(&check, "c", args->c, 1);
-    tern_check_float(&check, "dtype", args->dtype);
-    if (args->kind == TERN_NORM_RMS) {
-        check_absent(&check, "dbeta", args->dbeta, "rms has no beta");
-    }
-    *is_empty_out = args->n == 0 && args->accumulate;
-    if (args->n == 0 && !args->accumulate) {
-        TERN_CHECK_REFUSE(&check, "%s: n is 0, expected rows to overwrite dgamma from", check.op);
-    }
-    if (check.status != TERN_OK || *is_empty_out) {
-        return check.status;
-    }
-    const int64_t cells[2] = {args->n, args->c};
-    enum tern_dtype side = side_of(args->dtype);
-    tern_check_matrix(&check, "dy", args->dy, args->dtype, cells, TERN_OPERAND_READ);
-    tern_check_matrix(&check, "x", args->x, args->dtype, cells, TERN_OPERAND_READ);
-    tern_check_vector(&check, "gamma", args->gamma, args->dtype, args->c, TERN_OPERAND_READ);
-    if (args->kind == TERN_NORM_LAYER) {
-        tern_check_vector(&check, "mean", args->mean, side, args->n, TERN_OPERAND_READ);
-    }
-    tern_check_vector(&check, "rstd", args->rstd, side, args->n, TERN_OPERAND_READ);
-    tern_check_matrix(&check, "dresidual", args->dresidual, args->dtype, cells,
-                      TERN_OPERAND_READ | TERN_OPERAND_OPTIONAL);
-    tern_check_matrix(&check, "dx", args->dx, args->dtype, cells, TERN_OPERAND_WRITE);
-    tern_check_vector(&check, "dgamma", args->dgamma, side, args->c, TERN_OPERAND_WRITE);
-    tern_check_vector(&check, "dbeta", args->dbeta, side, args->c,
-                      TERN_OPERAND_WRITE | TERN_OPERAND_OPTIONAL);
-    tern_check_may_be(&check, "dresidual", "dx");
-    return tern_check_finish(&check);
-}
 
 static void check_gemm_kinds(struct tern_check *check, const struct tern_gemm_args *args)
 {
@@ -300,132 +88,8 @@ tern_status tern_args_check_bias_bwd(struct tern_device *device,
     }
     const int64_t cells[2] = {args->rows, args->n};
     tern_check_rows(&check, "dy", args->dy, args->dtype, cells, args->ldy, TERN_OPERAND_READ);
-    tern_check_vector(&check, "dbias", args->dbias, side_of(args->dtype), args->n,
+    tern_check_vector(&check, "dbias", args->dbias, tern_check_side_of(args->dtype), args->n,
                       TERN_OPERAND_WRITE);
-    return tern_check_finish(&check);
-}
-
-/* Elements from the first of a sequence to one past its last; INT64_MAX when that overflows. */
-static int64_t sequence_span(int64_t rows, int64_t stride, int64_t width)
-{
-    int64_t span;
-    bool is_too_large = __builtin_mul_overflow(rows - 1, stride, &span) ||
-                        __builtin_add_overflow(span, width, &span);
-    return is_too_large ? INT64_MAX : span;
-}
-
-static void check_attention_sizes(struct tern_check *check, const struct tern_attention_args *args)
-{
-    tern_check_size(check, "b", args->b, 0);
-    tern_check_size(check, "tq", args->tq, 1);
-    tern_check_size(check, "tkv", args->tkv, 1);
-    tern_check_size(check, "h", args->h, 1);
-    tern_check_size(check, "kv_heads", args->kv_heads, 1);
-    tern_check_size(check, "d", args->d, 1);
-    tern_check_size(check, "window", args->window, 0);
-    tern_check_float(check, "dtype", args->dtype);
-    tern_check_finite(check, "scale", args->scale);
-    if (check->status != TERN_OK) {
-        return;
-    }
-    if (args->d > TERN_HEAD_WIDTH_MAX) {
-        TERN_CHECK_REFUSE(check, "%s: d is %lld, expected at most %d", check->op,
-                          (long long)args->d, TERN_HEAD_WIDTH_MAX);
-    }
-    if (args->tq > args->tkv) {
-        TERN_CHECK_REFUSE(check, "%s: tq is %lld, expected at most tkv = %lld", check->op,
-                          (long long)args->tq, (long long)args->tkv);
-    }
-    if (!tern_dptr_is_null(args->starts) && args->tq != args->tkv) {
-        TERN_CHECK_REFUSE(check, "%s: tq is %lld, expected tkv = %lld with starts", check->op,
-                          (long long)args->tq, (long long)args->tkv);
-    }
-    if (args->h % args->kv_heads != 0) {
-        TERN_CHECK_REFUSE(check, "%s: h is %lld, expected a multiple of kv_heads = %lld", check->op,
-                          (long long)args->h, (long long)args->kv_heads);
-    }
-    if (check->status != TERN_OK) {
-        return;
-    }
-    tern_check_stride(check, "q_row", args->q_row, "h * d", args->h * args->d);
-    tern_check_stride(check, "kv_row", args->kv_row, "kv_heads * d", args->kv_heads * args->d);
-    tern_check_stride(check, "out_row", args->out_row, "h * d", args->h * args->d);
-    if (args->b > 1) {
-        tern_check_stride(check, "q_batch", args->q_batch, "a sequence",
-                          sequence_span(args->tq, args->q_row, args->h * args->d));
-        tern_check_stride(check, "kv_batch", args->kv_batch, "a sequence",
-                          sequence_span(args->tkv, args->kv_row, args->kv_heads * args->d));
-        tern_check_stride(check, "out_batch", args->out_batch, "a sequence",
-                          sequence_span(args->tq, args->out_row, args->h * args->d));
-    }
-}
-
-tern_status tern_args_check_attention(struct tern_device *device,
-                                      const struct tern_attention_args *args,
-                                      bool is_backward,
-                                      bool *is_empty_out)
-{
-    struct tern_check check =
-        tern_check_begin(device, is_backward ? TERN_OP_ATTENTION_BWD : TERN_OP_ATTENTION_FWD, args);
-    TERN_RETURN_IF_ERR(check.status);
-    check_attention_sizes(&check, args);
-    *is_empty_out = args->b == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
-        return check.status;
-    }
-    const int64_t q[3] = {args->b, args->tq, args->h * args->d},
-                  kv[3] = {args->b, args->tkv, args->kv_heads * args->d};
-    const int64_t q_stride[2] = {args->q_batch, args->q_row},
-                  kv_stride[2] = {args->kv_batch, args->kv_row},
-                  out_stride[2] = {args->out_batch, args->out_row};
-    int64_t lse_count = 0;
-    if (__builtin_mul_overflow(args->b, args->h, &lse_count) ||
-        __builtin_mul_overflow(lse_count, args->tq, &lse_count)) {
-        TERN_CHECK_REFUSE(&check, "%s: b * h * tq overflows", check.op);
-    }
-    unsigned fwd_writes = is_backward ? TERN_OPERAND_READ : TERN_OPERAND_WRITE;
-    enum tern_dtype dtype = args->dtype;
-    tern_check_batched(&check, "q", args->q, dtype, q, q_stride, TERN_OPERAND_READ);
-    tern_check_batched(&check, "k", args->k, dtype, kv, kv_stride, TERN_OPERAND_READ);
-    tern_check_batched(&check, "v", args->v, dtype, kv, kv_stride, TERN_OPERAND_READ);
-    tern_check_batched(&check, "out", args->out, dtype, q, out_stride, fwd_writes);
-    tern_check_vector(&check, "lse", args->lse, side_of(dtype), lse_count,
-                      fwd_writes | (is_backward ? 0 : TERN_OPERAND_OPTIONAL));
-    check_starts(&check, args->starts, args->b * args->tq, args->tq);
-    if (is_backward) {
-        tern_check_batched(&check, "dout", args->dout, dtype, q, out_stride, TERN_OPERAND_READ);
-        tern_check_batched(&check, "dq", args->dq, dtype, q, q_stride, TERN_OPERAND_WRITE);
-        tern_check_batched(&check, "dk", args->dk, dtype, kv, kv_stride, TERN_OPERAND_WRITE);
-        tern_check_batched(&check, "dv", args->dv, dtype, kv, kv_stride, TERN_OPERAND_WRITE);
-    }
-    return tern_check_finish(&check);
-}
-
-tern_status tern_args_check_rope(struct tern_device *device,
-                                 const struct tern_rope_args *args,
-                                 bool *is_empty_out)
-{
-    struct tern_check check = tern_check_begin(device, TERN_OP_ROPE, args);
-    TERN_RETURN_IF_ERR(check.status);
-    check_sequences(&check, args->n, args->t, args->first_position);
-    tern_check_size(&check, "heads", args->heads, 1);
-    tern_check_size(&check, "d", args->d, 2);
-    tern_check_float(&check, "dtype", args->dtype);
-    if (args->d % 2 != 0 || args->d > TERN_HEAD_WIDTH_MAX) {
-        TERN_CHECK_REFUSE(&check, "%s: d is %lld, expected an even number up to %d", check.op,
-                          (long long)args->d, TERN_HEAD_WIDTH_MAX);
-    }
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
-        return check.status;
-    }
-    tern_check_stride(&check, "x_row", args->x_row, "heads * d", args->heads * args->d);
-    const int64_t cells[2] = {args->n, args->heads * args->d},
-                  table[2] = {args->first_position + args->t, args->d / 2};
-    tern_check_rows(&check, "x", args->x, args->dtype, cells, args->x_row, TERN_OPERAND_WRITE);
-    tern_check_matrix(&check, "cos", args->cos, side_of(args->dtype), table, TERN_OPERAND_READ);
-    tern_check_matrix(&check, "sin", args->sin, side_of(args->dtype), table, TERN_OPERAND_READ);
-    check_starts(&check, args->starts, args->n, args->t);
     return tern_check_finish(&check);
 }
 
@@ -511,6 +175,25 @@ tern_status tern_args_check_add(struct tern_device *device,
     return tern_check_finish(&check);
 }
 
+tern_status tern_args_check_softcap(struct tern_device *device,
+                                    const struct tern_softcap_args *args,
+                                    bool *is_empty_out)
+{
+    struct tern_check check = tern_check_begin(device, TERN_OP_SOFTCAP, args);
+    TERN_RETURN_IF_ERR(check.status);
+    tern_check_size(&check, "n", args->n, 0);
+    tern_check_softcap(&check, "cap", args->cap, true);
+    tern_check_float(&check, "dtype", args->dtype);
+    *is_empty_out = args->n == 0;
+    if (check.status != TERN_OK || *is_empty_out) {
+        return check.status;
+    }
+    tern_check_vector(&check, "x", args->x, args->dtype, args->n, TERN_OPERAND_READ);
+    tern_check_vector(&check, "y", args->y, args->dtype, args->n, TERN_OPERAND_WRITE);
+    tern_check_may_be(&check, "y", "x");
+    return tern_check_finish(&check);
+}
+
 tern_status tern_args_check_cross_entropy(struct tern_device *device,
                                           const struct tern_cross_entropy_args *args,
                                           bool *is_empty_out)
@@ -523,6 +206,10 @@ tern_status tern_args_check_cross_entropy(struct tern_device *device,
     tern_check_float(&check, "dtype", args->dtype);
     if (args->dtype == TERN_BF16) {
         TERN_CHECK_REFUSE(&check, "%s: dtype is bf16, expected f32 logits", check.op);
+    }
+    tern_check_softcap(&check, "softcap", args->softcap, false);
+    if (args->softcap > 0) {
+        tern_check_has(&check, TERN_LACKS_SOFTCAP, "a softcap");
     }
     *is_empty_out = args->rows == 0;
     if (check.status != TERN_OK || *is_empty_out) {

@@ -22,6 +22,9 @@ TERN_ARGS_CHECK(cross_entropy);
 TERN_ARGS_CHECK(adamw);
 TERN_ARGS_CHECK(sumsq);
 TERN_ARGS_CHECK(cast);
+TERN_ARGS_CHECK(softcap);
+TERN_ARGS_CHECK(moe_route);
+TERN_ARGS_CHECK(moe_combine);
 
 #undef TERN_ARGS_CHECK
 

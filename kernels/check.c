@@ -63,6 +63,23 @@ void tern_check_finite(struct tern_check *check, const char *name, float value)
     }
 }
 
+void tern_check_softcap(struct tern_check *check, const char *name, float cap, bool is_needed)
+{
+    tern_check_finite(check, name, cap);
+    if (!(cap > 0 || (cap == 0 && !is_needed))) {
+        TERN_CHECK_REFUSE(check, "%s: %s is %g, expected %s", check->op, name, (double)cap,
+                          is_needed ? "more than 0" : "0 or more");
+    }
+}
+
+void tern_check_has(struct tern_check *check, enum tern_op_lack need, const char *what)
+{
+    if (check->status == TERN_OK && (check->device->ops->lacks & (unsigned)need) != 0) {
+        check->status = tern_fail(TERN_ERR_UNSUPPORTED, "%s: backend %s lacks %s", check->op,
+                                  check->device->ops->device->name, what);
+    }
+}
+
 void tern_check_batched(struct tern_check *check,
                         const char *name,
                         struct tern_dptr p,

@@ -45,6 +45,12 @@ struct tern_check {
         } \
     } while (0)
 
+/* Side data of activations of this dtype. */
+static inline enum tern_dtype tern_check_side_of(enum tern_dtype dtype)
+{
+    return dtype == TERN_F64 ? TERN_F64 : TERN_F32;
+}
+
 /* A NULL device or argument struct is the first thing that can be wrong. */
 struct tern_check tern_check_begin(struct tern_device *device, enum tern_op op, const void *args);
 /* min to 2^40. */
@@ -57,6 +63,10 @@ void tern_check_stride(struct tern_check *check,
 /* f32 or bf16; f64 where the backend has it. */
 void tern_check_float(struct tern_check *check, const char *name, enum tern_dtype dtype);
 void tern_check_finite(struct tern_check *check, const char *name, float value);
+/* The cap of a softcap: 0 (none, unless is_needed) or a positive number. */
+void tern_check_softcap(struct tern_check *check, const char *name, float cap, bool is_needed);
+/* The backend has what this call needs; `what` names it. */
+void tern_check_has(struct tern_check *check, enum tern_op_lack need, const char *what);
 /* shape: batches, rows, width; stride: batch, row; in elements. */
 void tern_check_batched(struct tern_check *check,
                         const char *name,

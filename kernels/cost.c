@@ -34,20 +34,22 @@ struct tern_cost tern_cost_embed_bwd(const struct tern_embed_bwd_args *args)
 
 struct tern_cost tern_cost_norm_fwd(const struct tern_norm_fwd_args *args)
 {
-    double cells = (double)args->n * (double)args->c, e = size_of(args->dtype);
+    double norms = (double)args->n * (double)(args->heads > 0 ? args->heads : 1);
+    double cells = norms * (double)args->c, e = size_of(args->dtype);
     bool residual = !tern_dptr_is_null(args->residual);
-    double stats = tern_dptr_is_null(args->rstd) ? 0 : 2 * side_of(args->dtype) * (double)args->n;
+    double stats = tern_dptr_is_null(args->rstd) ? 0 : 2 * side_of(args->dtype) * norms;
     double flops = cells * (args->kind == TERN_NORM_LAYER ? 8 : 4) + (residual ? cells : 0);
-    return (struct tern_cost){flops,
-                              cells * e * (residual ? 4 : 2) + stats + 2 * (double)args->c * e};
+    double moved = cells * e * ((residual ? 4 : 2) + (tern_dptr_is_null(args->copy) ? 0 : 1));
+    return (struct tern_cost){flops, moved + stats + 2 * (double)args->c * e};
 }
 
 struct tern_cost tern_cost_norm_bwd(const struct tern_norm_bwd_args *args)
 {
-    double cells = (double)args->n * (double)args->c, e = size_of(args->dtype);
+    double norms = (double)args->n * (double)(args->heads > 0 ? args->heads : 1);
+    double cells = norms * (double)args->c, e = size_of(args->dtype);
     bool residual = !tern_dptr_is_null(args->dresidual);
     double side = side_of(args->dtype);
-    double bytes = cells * e * (residual ? 4 : 3) + 2 * side * (double)args->n +
+    double bytes = cells * e * (residual ? 4 : 3) + 2 * side * norms +
                    (double)args->c * (e + 2 * side * (args->accumulate ? 2 : 1));
     return (struct tern_cost){cells * 14, bytes};
 }
@@ -97,9 +99,10 @@ struct tern_cost tern_cost_attention_fwd(const struct tern_attention_args *args)
     double pairs = tern_cost_attention_pairs(args->tq, args->tkv, args->window) * (double)args->b *
                    (double)args->h;
     double e = size_of(args->dtype), d = (double)args->d, b = (double)args->b;
+    double cap = args->softcap > 0 ? FUNCTION_FLOPS + 2 : 0;
     double bytes = 2 * b * (double)args->tq * (double)args->h * d * e +
                    2 * b * (double)args->tkv * (double)args->kv_heads * d * e;
-    return (struct tern_cost){pairs * (4 * d + FUNCTION_FLOPS + 3), bytes};
+    return (struct tern_cost){pairs * (4 * d + FUNCTION_FLOPS + 3 + cap), bytes};
 }
 
 struct tern_cost tern_cost_attention_bwd(const struct tern_attention_args *args)
@@ -107,15 +110,17 @@ struct tern_cost tern_cost_attention_bwd(const struct tern_attention_args *args)
     double pairs = tern_cost_attention_pairs(args->tq, args->tkv, args->window) * (double)args->b *
                    (double)args->h;
     double e = size_of(args->dtype), d = (double)args->d, b = (double)args->b;
+    double cap = args->softcap > 0 ? FUNCTION_FLOPS + 5 : 0;
     double bytes = 4 * b * (double)args->tq * (double)args->h * d * e +
                    4 * b * (double)args->tkv * (double)args->kv_heads * d * e;
-    return (struct tern_cost){pairs * (10 * d + FUNCTION_FLOPS + 4), bytes};
+    return (struct tern_cost){pairs * (10 * d + FUNCTION_FLOPS + 4 + cap), bytes};
 }
 
 struct tern_cost tern_cost_rope(const struct tern_rope_args *args)
 {
-    double cells = (double)args->n * (double)args->heads * (double)args->d;
-    double table = (double)args->t * (double)args->d * side_of(args->dtype);
+    double rotary = (double)(args->rotary_d > 0 ? args->rotary_d : args->d);
+    double cells = (double)args->n * (double)args->heads * rotary;
+    double table = (double)args->t * rotary * side_of(args->dtype);
     return (struct tern_cost){3 * cells, 2 * cells * size_of(args->dtype) + table};
 }
 
@@ -156,7 +161,8 @@ struct tern_cost tern_cost_add(const struct tern_add_args *args)
 struct tern_cost tern_cost_cross_entropy(const struct tern_cross_entropy_args *args)
 {
     double cells = (double)args->rows * (double)args->v, e = side_of(args->dtype);
-    double flops = cells * (FUNCTION_FLOPS + 3 + (args->backward ? 2 : 0));
+    double cap = args->softcap > 0 ? FUNCTION_FLOPS + 2 : 0;
+    double flops = cells * (FUNCTION_FLOPS + 3 + (args->backward ? 2 : 0) + cap);
     double written = !args->backward                    ? 0
                      : tern_dptr_is_null(args->dlogits) ? e
                                                         : size_of(TERN_BF16);
@@ -180,4 +186,26 @@ struct tern_cost tern_cost_cast(const struct tern_cast_args *args)
 {
     return (struct tern_cost){0, (double)args->n *
                                      (size_of(args->src_dtype) + size_of(args->dst_dtype))};
+}
+
+struct tern_cost tern_cost_softcap(const struct tern_softcap_args *args)
+{
+    double n = (double)args->n;
+    return (struct tern_cost){n * (FUNCTION_FLOPS + 2), 2 * n * size_of(args->dtype)};
+}
+
+struct tern_cost tern_cost_moe_route(const struct tern_moe_route_args *args)
+{
+    double cells = (double)args->n * (double)args->expert_count;
+    double pairs = (double)args->n * (double)args->top_k;
+    return (struct tern_cost){cells * (FUNCTION_FLOPS + 2 + (double)args->top_k),
+                              cells * size_of(args->dtype) + pairs * 16 +
+                                  4 * (double)(args->expert_count + 1)};
+}
+
+struct tern_cost tern_cost_moe_combine(const struct tern_moe_combine_args *args)
+{
+    double cells = (double)args->n * (double)args->c, k = (double)args->top_k;
+    return (struct tern_cost){2 * cells * k,
+                              cells * (k + 1) * size_of(args->dtype) + (double)args->n * k * 8};
 }

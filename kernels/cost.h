@@ -31,6 +31,9 @@ struct tern_cost tern_cost_adamw(const struct tern_adamw_args *args);
 /* The starts are device memory: elements says how many there are in all. */
 struct tern_cost tern_cost_sumsq(const struct tern_sumsq_args *args, int64_t elements);
 struct tern_cost tern_cost_cast(const struct tern_cast_args *args);
+struct tern_cost tern_cost_softcap(const struct tern_softcap_args *args);
+struct tern_cost tern_cost_moe_route(const struct tern_moe_route_args *args);
+struct tern_cost tern_cost_moe_combine(const struct tern_moe_combine_args *args);
 
 /* Query-key pairs of one head of one sequence that causal attention with `window` (0: none)
  * visits. */

@@ -26,6 +26,9 @@ static const char *const g_names[TERN_OP_COUNT] = {
     [TERN_OP_ADAMW] = "adamw",
     [TERN_OP_SUMSQ] = "sumsq",
     [TERN_OP_CAST] = "cast",
+    [TERN_OP_SOFTCAP] = "softcap",
+    [TERN_OP_MOE_ROUTE] = "moe_route",
+    [TERN_OP_MOE_COMBINE] = "moe_combine",
 };
 
 /* Totals of one op; ranks that are threads of one process add to the same ones. Whole numbers,
@@ -224,6 +227,25 @@ tern_status tern_op_sumsq(struct tern_device *device, const struct tern_sumsq_ar
 tern_status tern_op_cast(struct tern_device *device, const struct tern_cast_args *args)
 {
     WRAP(TERN_OP_CAST, cast, tern_args_check_cast(device, args, &is_empty), tern_cost_cast(args));
+}
+
+tern_status tern_op_softcap(struct tern_device *device, const struct tern_softcap_args *args)
+{
+    WRAP(TERN_OP_SOFTCAP, softcap, tern_args_check_softcap(device, args, &is_empty),
+         tern_cost_softcap(args));
+}
+
+tern_status tern_op_moe_route(struct tern_device *device, const struct tern_moe_route_args *args)
+{
+    WRAP(TERN_OP_MOE_ROUTE, moe_route, tern_args_check_moe_route(device, args, &is_empty),
+         tern_cost_moe_route(args));
+}
+
+tern_status tern_op_moe_combine(struct tern_device *device,
+                                const struct tern_moe_combine_args *args)
+{
+    WRAP(TERN_OP_MOE_COMBINE, moe_combine, tern_args_check_moe_combine(device, args, &is_empty),
+         tern_cost_moe_combine(args));
 }
 
 tern_status tern_device_prepare(struct tern_device *device,

@@ -23,7 +23,8 @@
  * sequence at which n's document begins: 0 <= starts[n] <= n % T, and it never descends along a sequence. Positions
  * count from there, and nothing is seen across it. Null: one document a sequence. */
 
-/* out (N, C) = wte[ids[n]] (+ wpe[first_position + n % T - starts[n]]) */
+/* out (N, C) = scale * wte[ids[n]] (+ wpe[first_position + n % T - starts[n]]). Without wpe it also gathers the rows
+ * of experts: wte (N, C), ids from moe_route. */
 struct tern_embed_fwd_args {
     struct tern_dptr ids;    /* i32 (N), each in [0, V) */
     struct tern_dptr starts; /* i32 (N) or null */
@@ -32,10 +33,11 @@ struct tern_embed_fwd_args {
     struct tern_dptr out;    /* dtype (N, C) */
     int64_t n, t, c, v;
     int64_t first_position;
+    float scale; /* 0: 1 */
     enum tern_dtype dtype;
 };
 
-/* dwte[ids[n]] += dout[n]; dwpe[n % T - starts[n]] += dout[n]: rows added in ascending n. Always accumulates. */
+/* dwte[ids[n]] += scale * dout[n]; dwpe[n % T - starts[n]] += dout[n]: rows added in ascending n. Always accumulates. */
 struct tern_embed_bwd_args {
     struct tern_dptr ids;    /* i32 (N) */
     struct tern_dptr starts; /* i32 (N) or null */
@@ -43,6 +45,7 @@ struct tern_embed_bwd_args {
     struct tern_dptr dwte;   /* f32 (V, C) */
     struct tern_dptr dwpe;   /* f32 (P, C) or null */
     int64_t n, t, c, v;
+    float scale; /* 0: 1 */
     enum tern_dtype dtype;
 };
 
@@ -53,30 +56,42 @@ enum tern_norm_kind {
 
 /* sum = x + residual (written to sum, which may be x; residual null: sum is not written and x is normalised);
  * layer: out = (sum - mean) * rstd * gamma + beta; rms: out = sum * rstd * gamma,
- * rstd = 1/sqrt(var + eps) resp. 1/sqrt(mean(sum^2) + eps). Variance by two passes or Welford. The sum is rounded
- * to dtype before it is normalised, so that what is saved is what was used. */
+ * rstd = 1/sqrt(var + eps) resp. 1/sqrt(mean(sum^2) + eps), gamma being gamma_offset + what is stored. Variance by two
+ * passes or Welford. The sum is rounded to dtype before it is normalised, so that what is saved is what was used.
+ *
+ * Several norms may lie side by side in a row, with one gamma: heads of C each, row n's at x + n * x_row, as q and k
+ * do in the rows of q, k and v. Then out may be x (without residual, in equal rows), and copy keeps what x was. */
 struct tern_norm_fwd_args {
-    struct tern_dptr x, residual, sum; /* dtype (N, C) */
-    struct tern_dptr gamma;            /* dtype (C) */
-    struct tern_dptr beta;             /* dtype (C) or null */
-    struct tern_dptr out;              /* dtype (N, C) */
+    struct tern_dptr x;             /* dtype (N, heads, C), row stride x_row */
+    struct tern_dptr residual, sum; /* dtype (N, heads, C), dense */
+    struct tern_dptr gamma;         /* dtype (C) */
+    struct tern_dptr beta;          /* dtype (C) or null */
+    struct tern_dptr out;           /* dtype (N, heads, C), row stride out_row */
+    struct tern_dptr copy; /* dtype (N, heads, C), dense: what was normalised; null: none */
     struct tern_dptr mean,
-        rstd; /* f32 (N); mean null for rms; both may be null when no backward follows */
+        rstd; /* f32 (N, heads); mean null for rms; both may be null when no backward follows */
     int64_t n, c;
+    int64_t heads;          /* 0: 1 */
+    int64_t x_row, out_row; /* 0: heads * C */
     float eps;
+    float gamma_offset;
     enum tern_norm_kind kind;
     enum tern_dtype dtype;
 };
 
-/* dx (N, C) = dresidual + d(norm)/dx(dy); dresidual may be null or dx itself.
- * dgamma, dbeta (C) f32: overwritten, or added to when accumulate. */
+/* dx (N, heads, C) = dresidual + d(norm)/dx(dy); dresidual may be null or dx itself, and dx may be dy.
+ * dgamma, dbeta (C) f32, sums over rows and heads: overwritten, or added to when accumulate. */
 struct tern_norm_bwd_args {
-    struct tern_dptr dy, x; /* dtype (N, C); x: what was normalised */
+    struct tern_dptr dy,
+        x; /* dtype (N, heads, C), row strides dy_row and x_row; x: what was normalised */
     struct tern_dptr gamma;
     struct tern_dptr mean, rstd;
-    struct tern_dptr dresidual, dx;
+    struct tern_dptr dresidual, dx; /* row stride dy_row */
     struct tern_dptr dgamma, dbeta; /* dbeta null for rms */
     int64_t n, c;
+    int64_t heads;         /* 0: 1 */
+    int64_t x_row, dy_row; /* 0: heads * C */
+    float gamma_offset;
     bool accumulate;
     enum tern_norm_kind kind;
     enum tern_dtype dtype;
@@ -124,12 +139,14 @@ struct tern_bias_bwd_args {
 };
 
 enum {
-    TERN_HEAD_WIDTH_MAX = 512
+    TERN_HEAD_WIDTH_MAX = 512,
+    TERN_EXPERTS_MAX = 1024
 };
 
 /* Causal attention, grouped queries: query head h reads key/value head h / (H/K). Query t of Tq has position
  * Tkv - Tq + t and sees keys [max(starts[t], position - window + 1), position]; window 0: all before. Memory is linear
  * in T: only lse is kept. Heads lie side by side in a row; a tensor has a row stride (between tokens) and a batch stride.
+ * Scores are scale * q.k, or softcap * tanh(scale * q.k / softcap).
  * dk, dv, dq are overwritten and have the strides of k, v, q. */
 struct tern_attention_args {
     struct tern_dptr q;    /* dtype (B, Tq, H, D) */
@@ -143,17 +160,19 @@ struct tern_attention_args {
     int64_t q_row, q_batch, kv_row, kv_batch, out_row, out_batch;
     int64_t window;
     float scale;
+    float softcap; /* 0: none */
     enum tern_dtype dtype;
 };
 
-/* Rotary positions in place, Hugging Face's half split: for i < D/2, with c = cos[p][i], s = sin[p][i],
- * (x[i], x[i+D/2]) -> (x[i] c - x[i+D/2] s, x[i+D/2] c + x[i] s); p = first_position + row % T - starts[row].
- * backward: s negated. */
+/* Rotary positions in place, Hugging Face's half split, in the first R = rotary_d elements of every head: for i < R/2,
+ * with c = cos[p][i], s = sin[p][i], (x[i], x[i+R/2]) -> (x[i] c - x[i+R/2] s, x[i+R/2] c + x[i] s);
+ * p = first_position + row % T - starts[row]. backward: s negated. */
 struct tern_rope_args {
     struct tern_dptr x;        /* dtype (N, heads, D), row stride x_row */
-    struct tern_dptr cos, sin; /* f32 (P, D/2) */
+    struct tern_dptr cos, sin; /* f32 (P, R/2) */
     struct tern_dptr starts;   /* i32 (N) or null */
     int64_t n, t, heads, d, x_row;
+    int64_t rotary_d; /* R, even, up to D; 0: D */
     int64_t first_position;
     bool backward;
     enum tern_dtype dtype;
@@ -188,8 +207,16 @@ struct tern_add_args {
     enum tern_dtype dtype;
 };
 
+/* y = cap * tanh(x / cap), n elements; y may be x. */
+struct tern_softcap_args {
+    struct tern_dptr x, y;
+    int64_t n;
+    float cap;
+    enum tern_dtype dtype;
+};
+
 /* Softmax cross-entropy of rows of logits (R, V), row stride ld: nll[r] = lse - logits[r][target]; targets outside
- * [0, V) (use -1) count nothing: nll 0. backward: the gradient, softmax - one_hot (zero for ignored rows), unscaled,
+ * [0, V) (use -1) count nothing: nll 0. With a softcap, softcap * tanh(logits / softcap) takes the place of logits. backward: the gradient, softmax - one_hot (zero for ignored rows), unscaled,
  * takes the place of logits; or, with dlogits, goes there in bf16, and logits hold nothing of use afterwards. nll is
  * written then too. */
 struct tern_cross_entropy_args {
@@ -198,6 +225,7 @@ struct tern_cross_entropy_args {
     struct tern_dptr nll;     /* f32 (R) */
     struct tern_dptr dlogits; /* bf16 (R, V), row stride ldd; or null; backward only */
     int64_t rows, v, ld, ldd;
+    float softcap; /* 0: none */
     bool backward;
     enum tern_dtype dtype; /* of logits and nll: f32, which is 0 */
 };
@@ -228,6 +256,43 @@ struct tern_cast_args {
     struct tern_dptr src, dst;
     int64_t n;
     enum tern_dtype src_dtype, dst_dtype;
+};
+
+/* A mixture of experts: for every row the top_k experts of largest logit (of equal ones the lower number first), and
+ * their weights: softmax over all experts; normalise: divided by the sum of those chosen. The N * top_k pairs of row
+ * and expert are then numbered by expert, those of an expert by row: expert e computes on pairs
+ * [starts[e], starts[e + 1]), pair i on row rows[i]. N * top_k < 2^31. */
+struct tern_moe_route_args {
+    struct tern_dptr logits;  /* dtype (N, experts) */
+    struct tern_dptr experts; /* i32 (N, top_k), largest logit first */
+    struct tern_dptr weights; /* f32 (N, top_k) */
+    struct tern_dptr pairs;   /* i32 (N, top_k): the number of each pair */
+    struct tern_dptr rows;    /* i32 (N * top_k) */
+    struct tern_dptr starts;  /* i32 (experts + 1) */
+    int64_t n, expert_count, top_k;
+    bool normalise;
+    enum tern_dtype dtype;
+};
+
+/* out (N, C) = the sum over j < top_k, in that order, of weights[n][j] * x[pairs[n][j]]. */
+struct tern_moe_combine_args {
+    struct tern_dptr x;       /* dtype (N * top_k, C): what the experts gave, by pair */
+    struct tern_dptr weights; /* f32 (N, top_k) */
+    struct tern_dptr pairs;   /* i32 (N, top_k) */
+    struct tern_dptr out;     /* dtype (N, C) */
+    int64_t n, top_k, c;
+    enum tern_dtype dtype;
+};
+
+/* What a backend may lack; arguments that need it are refused by name (TERN_ERR_UNSUPPORTED), as are ops that it has
+ * not at all. */
+enum tern_op_lack {
+    TERN_LACKS_EMBED_SCALE = 1 << 0,
+    TERN_LACKS_NORM_HEADS = 1 << 1, /* several norms in a row, strides, copy, in place */
+    TERN_LACKS_NORM_OFFSET = 1 << 2,
+    TERN_LACKS_SOFTCAP = 1 << 3,     /* in attention and cross-entropy */
+    TERN_LACKS_ROTARY_PART = 1 << 4, /* rotary_d < D */
+    TERN_LACKS_DOCUMENTS = 1 << 5,   /* starts */
 };
 
 /* The largest shapes an open device will be asked for: its workspace is taken once from them. */
@@ -264,11 +329,13 @@ struct tern_ops {
     tern_status (*adamw)(struct tern_device *, const struct tern_adamw_args *);
     tern_status (*sumsq)(struct tern_device *, const struct tern_sumsq_args *);
     tern_status (*cast)(struct tern_device *, const struct tern_cast_args *);
+    tern_status (*softcap)(struct tern_device *, const struct tern_softcap_args *);
+    tern_status (*moe_route)(struct tern_device *, const struct tern_moe_route_args *);
+    tern_status (*moe_combine)(struct tern_device *, const struct tern_moe_combine_args *);
+    unsigned lacks; /* of enum tern_op_lack */
     /* TERN_F64 may stand for every floating dtype of a call, side data (mean, lse, cos, gradients) included. Only
      * ref has it: finite differences in double need it. */
     bool has_f64;
-    /* Takes `starts`: documents packed into a sequence. */
-    bool has_documents;
     /* Attention in bf16 rounds weights and their gradients to bf16 where they are factors, as tensor cores need it:
      * p before p v and p^T dout, ds before ds k and ds^T q. */
     bool rounds_weights;
@@ -306,6 +373,11 @@ TERN_MUST_CHECK tern_status tern_op_cross_entropy(struct tern_device *,
 TERN_MUST_CHECK tern_status tern_op_adamw(struct tern_device *, const struct tern_adamw_args *);
 TERN_MUST_CHECK tern_status tern_op_sumsq(struct tern_device *, const struct tern_sumsq_args *);
 TERN_MUST_CHECK tern_status tern_op_cast(struct tern_device *, const struct tern_cast_args *);
+TERN_MUST_CHECK tern_status tern_op_softcap(struct tern_device *, const struct tern_softcap_args *);
+TERN_MUST_CHECK tern_status tern_op_moe_route(struct tern_device *,
+                                              const struct tern_moe_route_args *);
+TERN_MUST_CHECK tern_status tern_op_moe_combine(struct tern_device *,
+                                                const struct tern_moe_combine_args *);
 TERN_MUST_CHECK tern_status tern_device_prepare(struct tern_device *,
                                                 const struct tern_op_limits *,
                                                 size_t *bytes_out);
@@ -330,6 +402,9 @@ enum tern_op {
     TERN_OP_ADAMW,
     TERN_OP_SUMSQ,
     TERN_OP_CAST,
+    TERN_OP_SOFTCAP,
+    TERN_OP_MOE_ROUTE,
+    TERN_OP_MOE_COMBINE,
     TERN_OP_COUNT
 };
 const char *tern_op_name(enum tern_op op); /* "embed_fwd", ... */

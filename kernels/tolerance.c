@@ -8,14 +8,14 @@
  * one epsilon of the magnitude. A vectorised exp or tanh is allowed four. 0: the result is exact
  * before it is stored. */
 static const double g_steps[TERN_OP_COUNT] = {
-    [TERN_OP_EMBED_FWD] = 1,      /* one addition */
-    [TERN_OP_EMBED_BWD] = 1,      /* the sum only */
+    [TERN_OP_EMBED_FWD] = 2,      /* scale, one addition */
+    [TERN_OP_EMBED_BWD] = 2,      /* scale, and the sum */
     [TERN_OP_NORM_FWD] = 8,       /* mean, centre, square, mean, root, two products, addition */
     [TERN_OP_NORM_BWD] = 10,      /* hat 2, g 1, two means, three products, two additions */
     [TERN_OP_GEMM] = 2,           /* bias, accumulate */
     [TERN_OP_BIAS_BWD] = 1,       /* accumulate */
-    [TERN_OP_ATTENTION_FWD] = 10, /* scale, exp 4, rescales of a running maximum, division */
-    [TERN_OP_ATTENTION_BWD] = 14, /* scale, exp 4, delta, difference, products */
+    [TERN_OP_ATTENTION_FWD] = 10, /* scale, cap, exp 4, rescales of a running maximum, division */
+    [TERN_OP_ATTENTION_BWD] = 14, /* scale, cap, exp 4, delta, difference, products */
     [TERN_OP_ROPE] = 3,           /* two products, one addition */
     [TERN_OP_ACT_FWD] = 12,       /* polynomial 4, exp or tanh 4, division, products */
     [TERN_OP_ACT_BWD] = 16,       /* as forward, and the slope */
@@ -26,6 +26,9 @@ static const double g_steps[TERN_OP_COUNT] = {
     [TERN_OP_ADAMW] = 10,         /* two moments, root, divisions, decay */
     [TERN_OP_SUMSQ] = 0,          /* in double throughout */
     [TERN_OP_CAST] = 0,
+    [TERN_OP_SOFTCAP] = 8,     /* two products, tanh 4 */
+    [TERN_OP_MOE_ROUTE] = 12,  /* difference, exp 4, sum, division */
+    [TERN_OP_MOE_COMBINE] = 1, /* the sum only */
 };
 
 /* Errors of a sum of `length` terms grow like its root when they are independent, and a few

@@ -161,7 +161,8 @@ static const struct tern_ops g_cpu_ops = {
     .adamw = tern_cpu_adamw,
     .sumsq = tern_cpu_sumsq,
     .cast = tern_cpu_cast,
-    .has_documents = true,
+    .lacks = TERN_LACKS_EMBED_SCALE | TERN_LACKS_NORM_HEADS | TERN_LACKS_NORM_OFFSET |
+             TERN_LACKS_SOFTCAP | TERN_LACKS_ROTARY_PART,
 };
 
 void tern_cpu_parallel(struct tern_cpu_device *device, int64_t count, tern_cpu_task task, void *arg)

@@ -33,6 +33,8 @@ const struct tern_ops tern_cuda_ops = {
     .adamw = tern_cuda_adamw,
     .sumsq = tern_cuda_sumsq,
     .cast = tern_cuda_cast,
+    .lacks = TERN_LACKS_EMBED_SCALE | TERN_LACKS_NORM_HEADS | TERN_LACKS_NORM_OFFSET |
+             TERN_LACKS_SOFTCAP | TERN_LACKS_ROTARY_PART | TERN_LACKS_DOCUMENTS,
     .rounds_weights = true,
 };
 

@@ -48,10 +48,17 @@ static double dot(const struct tern_attention_args *args,
     return sum;
 }
 
+/* tanh of the score by the cap; without a cap the score itself. */
+static double inner(const struct tern_attention_args *args, struct place at, int64_t t, int64_t key)
+{
+    double x = (double)args->scale *
+               dot(args, args->q, at.q + t * args->q_row, args->k, at.kv + key * args->kv_row);
+    return args->softcap > 0 ? tanh(x / (double)args->softcap) : x;
+}
+
 static double score(const struct tern_attention_args *args, struct place at, int64_t t, int64_t key)
 {
-    return (double)args->scale *
-           dot(args, args->q, at.q + t * args->q_row, args->k, at.kv + key * args->kv_row);
+    return (args->softcap > 0 ? (double)args->softcap : 1) * inner(args, at, t, key);
 }
 
 static void add_scaled(double *sum,
@@ -109,7 +116,7 @@ tern_status tern_ref_attention_fwd(struct tern_device *device,
     return TERN_OK;
 }
 
-/* p = exp(score - lse); ds = p * (dout . v - dout . out) * scale. */
+/* p = exp(score - lse); ds = p * (dout . v - dout . out) * scale, and the slope of a softcap. */
 static void pair_bwd(const struct tern_attention_args *args,
                      struct place at,
                      int64_t t,
@@ -124,6 +131,10 @@ static void pair_bwd(const struct tern_attention_args *args,
     double delta = dot(args, args->dout, out, args->out, out);
     *p_out = p;
     *ds_out = p * (dp - delta) * (double)args->scale;
+    if (args->softcap > 0) {
+        double t_score = inner(args, at, t, key);
+        *ds_out *= 1 - t_score * t_score;
+    }
 }
 
 static void query_bwd(const struct tern_attention_args *args, struct place at, int64_t t)

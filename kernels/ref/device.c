@@ -76,8 +76,10 @@ static const struct tern_ops g_ref_ops = {
     .adamw = tern_ref_adamw,
     .sumsq = tern_ref_sumsq,
     .cast = tern_ref_cast,
+    .softcap = tern_ref_softcap,
+    .moe_route = tern_ref_moe_route,
+    .moe_combine = tern_ref_moe_combine,
     .has_f64 = true,
-    .has_documents = true,
 };
 
 tern_status tern_ref_open(struct tern_device **out)

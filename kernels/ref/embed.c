@@ -1,6 +1,11 @@
 /* embed.c - rows of a table by token id, positions added; rotary positions. */
 #include "kernels/ref/ref.h"
 
+static double scale_of(float scale)
+{
+    return scale == 0 ? 1 : (double)scale;
+}
+
 tern_status tern_ref_embed_fwd(struct tern_device *device, const struct tern_embed_fwd_args *args)
 {
     (void)device;
@@ -9,6 +14,7 @@ tern_status tern_ref_embed_fwd(struct tern_device *device, const struct tern_emb
         int64_t position = args->first_position + n % args->t - tern_ref_start(args->starts, n);
         for (int64_t c = 0; c < args->c; c++) {
             double x = tern_ref_get(args->wte, args->dtype, id * args->c + c);
+            x *= scale_of(args->scale);
             if (!tern_dptr_is_null(args->wpe)) {
                 x += tern_ref_get(args->wpe, args->dtype, position * args->c + c);
             }
@@ -66,7 +72,8 @@ tern_status tern_ref_embed_bwd(struct tern_device *device, const struct tern_emb
         }
         int64_t id = tern_ref_i32(args->ids, n);
         for (int64_t c = 0; c < args->c; c++) {
-            add_cell(args->dwte, side, id * args->c + c, gather(args, n, c, false));
+            double sum = gather(args, n, c, false) * scale_of(args->scale);
+            add_cell(args->dwte, side, id * args->c + c, sum);
         }
     }
     if (tern_dptr_is_null(args->dwpe)) {
@@ -89,7 +96,7 @@ tern_status tern_ref_rope(struct tern_device *device, const struct tern_rope_arg
 {
     (void)device;
     enum tern_dtype side = tern_ref_side(args->dtype);
-    int64_t half = args->d / 2;
+    int64_t half = (args->rotary_d > 0 ? args->rotary_d : args->d) / 2;
     for (int64_t n = 0; n < args->n; n++) {
         int64_t p = args->first_position + n % args->t - tern_ref_start(args->starts, n);
         for (int64_t head = 0; head < args->heads; head++) {

@@ -3,6 +3,20 @@
 
 #include <math.h>
 
+/* What is stored at `at`, capped. */
+static double logit(const struct tern_cross_entropy_args *args, int64_t at)
+{
+    double x = tern_ref_get(args->logits, args->dtype, at), cap = (double)args->softcap;
+    return cap > 0 ? cap * tanh(x / cap) : x;
+}
+
+/* d logit / d what is stored. */
+static double logit_slope(const struct tern_cross_entropy_args *args, int64_t at)
+{
+    double cap = (double)args->softcap;
+    return cap > 0 ? 1 - pow(logit(args, at) / cap, 2) : 1;
+}
+
 static void row_loss(const struct tern_cross_entropy_args *args, int64_t r)
 {
     enum tern_dtype dtype = args->dtype;
@@ -10,17 +24,18 @@ static void row_loss(const struct tern_cross_entropy_args *args, int64_t r)
     bool counts = target >= 0 && target < args->v;
     double max = -INFINITY, total = 0;
     for (int64_t i = 0; i < args->v; i++) {
-        max = fmax(max, tern_ref_get(args->logits, dtype, row + i));
+        max = fmax(max, logit(args, row + i));
     }
     for (int64_t i = 0; i < args->v; i++) {
-        total += exp(tern_ref_get(args->logits, dtype, row + i) - max);
+        total += exp(logit(args, row + i) - max);
     }
     double lse = max + log(total);
-    double nll = counts ? lse - tern_ref_get(args->logits, dtype, row + target) : 0;
+    double nll = counts ? lse - logit(args, row + target) : 0;
     tern_ref_put(args->nll, dtype, r, nll);
     for (int64_t i = 0; i < args->v && args->backward; i++) {
-        double p = exp(tern_ref_get(args->logits, dtype, row + i) - max) / total;
+        double p = exp(logit(args, row + i) - max) / total;
         double gradient = counts ? p - (i == target ? 1 : 0) : 0;
+        gradient *= logit_slope(args, row + i);
         if (tern_dptr_is_null(args->dlogits)) {
             tern_ref_put(args->logits, dtype, row + i, gradient);
         } else {

@@ -3,90 +3,121 @@
 
 #include <math.h>
 
-/* x + residual as stored in sum, or x when there is no residual. */
-static double normalised_input(const struct tern_norm_fwd_args *args, int64_t index)
+/* Norm number `norm` of a call: row norm / heads, head norm % heads; where it starts in rows of a stride. */
+static int64_t start_of(int64_t norm, int64_t heads, int64_t c, int64_t row)
 {
-    bool has_residual = !tern_dptr_is_null(args->residual);
-    return tern_ref_get(has_residual ? args->sum : args->x, args->dtype, index);
+    heads = heads > 0 ? heads : 1;
+    return norm / heads * (row > 0 ? row : heads * c) + norm % heads * c;
 }
 
-static void write_sum(const struct tern_norm_fwd_args *args, int64_t row)
+static int64_t norm_count(int64_t n, int64_t heads)
 {
-    for (int64_t i = row * args->c; i < (row + 1) * args->c; i++) {
-        double x = tern_ref_get(args->x, args->dtype, i);
-        tern_ref_put(args->sum, args->dtype, i, x + tern_ref_get(args->residual, args->dtype, i));
+    return n * (heads > 0 ? heads : 1);
+}
+
+/* What is normalised: x + residual as stored in sum, or x when there is no residual. */
+struct source {
+    struct tern_dptr p;
+    int64_t start;
+};
+
+static struct source source_of(const struct tern_norm_fwd_args *args, int64_t norm)
+{
+    int64_t x = start_of(norm, args->heads, args->c, args->x_row), dense = norm * args->c;
+    if (tern_dptr_is_null(args->residual)) {
+        return (struct source){args->x, x};
+    }
+    for (int64_t i = 0; i < args->c; i++) {
+        double sum = tern_ref_get(args->x, args->dtype, x + i) +
+                     tern_ref_get(args->residual, args->dtype, dense + i);
+        tern_ref_put(args->sum, args->dtype, dense + i, sum);
+    }
+    return (struct source){args->sum, dense};
+}
+
+static void norm_one(const struct tern_norm_fwd_args *args, int64_t norm)
+{
+    enum tern_dtype side = tern_ref_side(args->dtype);
+    struct source from = source_of(args, norm);
+    int64_t out = start_of(norm, args->heads, args->c, args->out_row);
+    double mean = 0, square = 0;
+    for (int64_t i = 0; i < args->c; i++) {
+        double x = tern_ref_get(from.p, args->dtype, from.start + i);
+        mean += args->kind == TERN_NORM_LAYER ? x : 0;
+        if (!tern_dptr_is_null(args->copy)) {
+            tern_ref_put(args->copy, args->dtype, norm * args->c + i, x);
+        }
+    }
+    mean /= (double)args->c;
+    for (int64_t i = 0; i < args->c; i++) {
+        double centred = tern_ref_get(from.p, args->dtype, from.start + i) - mean;
+        square += centred * centred;
+    }
+    double rstd = 1 / sqrt(square / (double)args->c + (double)args->eps);
+    for (int64_t i = 0; i < args->c; i++) {
+        double x = (tern_ref_get(from.p, args->dtype, from.start + i) - mean) * rstd;
+        x *= (double)args->gamma_offset + tern_ref_get(args->gamma, args->dtype, i);
+        if (!tern_dptr_is_null(args->beta)) {
+            x += tern_ref_get(args->beta, args->dtype, i);
+        }
+        tern_ref_put(args->out, args->dtype, out + i, x);
+    }
+    if (!tern_dptr_is_null(args->mean)) {
+        tern_ref_put(args->mean, side, norm, mean);
+    }
+    if (!tern_dptr_is_null(args->rstd)) {
+        tern_ref_put(args->rstd, side, norm, rstd);
     }
 }
 
 tern_status tern_ref_norm_fwd(struct tern_device *device, const struct tern_norm_fwd_args *args)
 {
     (void)device;
-    enum tern_dtype side = tern_ref_side(args->dtype);
-    for (int64_t n = 0; n < args->n; n++) {
-        int64_t row = n * args->c;
-        if (!tern_dptr_is_null(args->residual)) {
-            write_sum(args, n);
-        }
-        double mean = 0, square = 0;
-        for (int64_t c = 0; c < args->c && args->kind == TERN_NORM_LAYER; c++) {
-            mean += normalised_input(args, row + c);
-        }
-        mean /= (double)args->c;
-        for (int64_t c = 0; c < args->c; c++) {
-            double centred = normalised_input(args, row + c) - mean;
-            square += centred * centred;
-        }
-        double rstd = 1 / sqrt(square / (double)args->c + (double)args->eps);
-        for (int64_t c = 0; c < args->c; c++) {
-            double x = (normalised_input(args, row + c) - mean) * rstd;
-            x *= tern_ref_get(args->gamma, args->dtype, c);
-            if (!tern_dptr_is_null(args->beta)) {
-                x += tern_ref_get(args->beta, args->dtype, c);
-            }
-            tern_ref_put(args->out, args->dtype, row + c, x);
-        }
-        if (!tern_dptr_is_null(args->mean)) {
-            tern_ref_put(args->mean, side, n, mean);
-        }
-        if (!tern_dptr_is_null(args->rstd)) {
-            tern_ref_put(args->rstd, side, n, rstd);
-        }
+    for (int64_t norm = 0; norm < norm_count(args->n, args->heads); norm++) {
+        norm_one(args, norm);
     }
     return TERN_OK;
 }
 
-/* (x - mean) * rstd with the statistics that the forward kept. */
-static double hat(const struct tern_norm_bwd_args *args, int64_t n, int64_t c)
+static double dy_of(const struct tern_norm_bwd_args *args, int64_t norm, int64_t i)
 {
-    enum tern_dtype side = tern_ref_side(args->dtype);
-    double mean = args->kind == TERN_NORM_LAYER ? tern_ref_get(args->mean, side, n) : 0;
-    double x = tern_ref_get(args->x, args->dtype, n * args->c + c);
-    return (x - mean) * tern_ref_get(args->rstd, side, n);
+    int64_t start = start_of(norm, args->heads, args->c, args->dy_row);
+    return tern_ref_get(args->dy, args->dtype, start + i);
 }
 
-static void input_gradient(const struct tern_norm_bwd_args *args, int64_t n)
+/* dy * gamma */
+static double g_of(const struct tern_norm_bwd_args *args, int64_t norm, int64_t i)
 {
-    double sum_g = 0, sum_gh = 0; /* of g = dy * gamma, and of g * hat */
-    for (int64_t c = 0; c < args->c; c++) {
-        double g = tern_ref_get(args->dy, args->dtype, n * args->c + c) *
-                   tern_ref_get(args->gamma, args->dtype, c);
-        sum_g += g;
-        sum_gh += g * hat(args, n, c);
+    double gamma = (double)args->gamma_offset + tern_ref_get(args->gamma, args->dtype, i);
+    return dy_of(args, norm, i) * gamma;
+}
+
+/* (x - mean) * rstd with the statistics that the forward kept. */
+static double hat(const struct tern_norm_bwd_args *args, int64_t norm, int64_t i)
+{
+    enum tern_dtype side = tern_ref_side(args->dtype);
+    double mean = args->kind == TERN_NORM_LAYER ? tern_ref_get(args->mean, side, norm) : 0;
+    int64_t start = start_of(norm, args->heads, args->c, args->x_row);
+    double x = tern_ref_get(args->x, args->dtype, start + i);
+    return (x - mean) * tern_ref_get(args->rstd, side, norm);
+}
+
+static void input_gradient(const struct tern_norm_bwd_args *args, int64_t norm)
+{
+    double sum_g = 0, sum_gh = 0; /* of g, and of g * hat */
+    for (int64_t i = 0; i < args->c; i++) {
+        sum_g += args->kind == TERN_NORM_RMS ? 0 : g_of(args, norm, i); /* rms takes no mean out */
+        sum_gh += g_of(args, norm, i) * hat(args, norm, i);
     }
-    if (args->kind == TERN_NORM_RMS) {
-        sum_g = 0; /* no mean was taken out */
-    }
-    double rstd = tern_ref_get(args->rstd, tern_ref_side(args->dtype), n);
-    for (int64_t c = 0; c < args->c; c++) {
-        int64_t i = n * args->c + c;
-        double g =
-            tern_ref_get(args->dy, args->dtype, i) * tern_ref_get(args->gamma, args->dtype, c);
-        double dx =
-            rstd * (g - sum_g / (double)args->c - hat(args, n, c) * sum_gh / (double)args->c);
+    double rstd = tern_ref_get(args->rstd, tern_ref_side(args->dtype), norm);
+    double c = (double)args->c;
+    int64_t start = start_of(norm, args->heads, args->c, args->dy_row);
+    for (int64_t i = 0; i < args->c; i++) {
+        double dx = rstd * (g_of(args, norm, i) - sum_g / c - hat(args, norm, i) * sum_gh / c);
         if (!tern_dptr_is_null(args->dresidual)) {
-            dx += tern_ref_get(args->dresidual, args->dtype, i);
+            dx += tern_ref_get(args->dresidual, args->dtype, start + i);
         }
-        tern_ref_put(args->dx, args->dtype, i, dx);
+        tern_ref_put(args->dx, args->dtype, start + i, dx);
     }
 }
 
@@ -94,23 +125,22 @@ tern_status tern_ref_norm_bwd(struct tern_device *device, const struct tern_norm
 {
     (void)device;
     enum tern_dtype side = tern_ref_side(args->dtype);
-    for (int64_t n = 0; n < args->n; n++) {
-        input_gradient(args, n);
+    int64_t norms = norm_count(args->n, args->heads);
+    bool has_beta = !tern_dptr_is_null(args->dbeta);
+    for (int64_t i = 0; i < args->c; i++) { /* first: dx may be dy */
+        double dgamma = args->accumulate ? tern_ref_get(args->dgamma, side, i) : 0;
+        double dbeta = args->accumulate && has_beta ? tern_ref_get(args->dbeta, side, i) : 0;
+        for (int64_t norm = 0; norm < norms; norm++) {
+            dgamma += dy_of(args, norm, i) * hat(args, norm, i);
+            dbeta += dy_of(args, norm, i);
+        }
+        tern_ref_put(args->dgamma, side, i, dgamma);
+        if (has_beta) {
+            tern_ref_put(args->dbeta, side, i, dbeta);
+        }
     }
-    for (int64_t c = 0; c < args->c; c++) {
-        double dgamma = args->accumulate ? tern_ref_get(args->dgamma, side, c) : 0;
-        for (int64_t n = 0; n < args->n; n++) {
-            dgamma += tern_ref_get(args->dy, args->dtype, n * args->c + c) * hat(args, n, c);
-        }
-        tern_ref_put(args->dgamma, side, c, dgamma);
-        if (tern_dptr_is_null(args->dbeta)) {
-            continue;
-        }
-        double dbeta = args->accumulate ? tern_ref_get(args->dbeta, side, c) : 0;
-        for (int64_t n = 0; n < args->n; n++) {
-            dbeta += tern_ref_get(args->dy, args->dtype, n * args->c + c);
-        }
-        tern_ref_put(args->dbeta, side, c, dbeta);
+    for (int64_t norm = 0; norm < norms; norm++) {
+        input_gradient(args, norm);
     }
     return TERN_OK;
 }

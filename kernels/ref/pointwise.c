@@ -1,4 +1,4 @@
-/* pointwise.c - activations, the gated MLP, addition, conversion. */
+/* pointwise.c - activations, the gated MLP, addition, caps, conversion. */
 #include "kernels/ref/ref.h"
 
 #include <math.h>
@@ -90,6 +90,17 @@ tern_status tern_ref_add(struct tern_device *device, const struct tern_add_args 
     for (int64_t i = 0; i < args->n; i++) {
         double sum = tern_ref_get(args->a, args->dtype, i) + tern_ref_get(args->b, args->dtype, i);
         tern_ref_put(args->y, args->dtype, i, sum);
+    }
+    return TERN_OK;
+}
+
+tern_status tern_ref_softcap(struct tern_device *device, const struct tern_softcap_args *args)
+{
+    (void)device;
+    double cap = (double)args->cap;
+    for (int64_t i = 0; i < args->n; i++) {
+        double x = tern_ref_get(args->x, args->dtype, i);
+        tern_ref_put(args->y, args->dtype, i, cap * tanh(x / cap));
     }
     return TERN_OK;
 }

@@ -65,6 +65,9 @@ static struct tern_tensor *slot_after(struct tern_instance *in,
         } \
     } while (0)
 
+/* A multiplier of embeddings as Gemma has it: no power of two. */
+static const float EMBED_FACTOR = 11.3125F;
+
 static void build_embed_fwd(struct tern_instance *in)
 {
     const int64_t *d = in->c.dim;
@@ -74,6 +77,7 @@ static void build_embed_fwd(struct tern_instance *in)
                                          .c = d[EMBED_C],
                                          .v = d[EMBED_V],
                                          .first_position = d[EMBED_FIRST],
+                                         .scale = d[EMBED_SCALED] ? EMBED_FACTOR : 0,
                                          .dtype = in->storage};
     struct tern_tensor *ids = TENSOR(in, embed_fwd, ids, TERN_I32, TERN_ROLE_IN, 1, args->n);
     ids->fill = TERN_FILL_IDS;
@@ -91,8 +95,12 @@ static void build_embed_bwd(struct tern_instance *in)
 {
     const int64_t *d = in->c.dim;
     struct tern_embed_bwd_args *args = &in->args.embed_bwd;
-    *args = (struct tern_embed_bwd_args){
-        .n = d[EMBED_N], .t = d[EMBED_T], .c = d[EMBED_C], .v = d[EMBED_V], .dtype = in->storage};
+    *args = (struct tern_embed_bwd_args){.n = d[EMBED_N],
+                                         .t = d[EMBED_T],
+                                         .c = d[EMBED_C],
+                                         .v = d[EMBED_V],
+                                         .scale = d[EMBED_SCALED] ? EMBED_FACTOR : 0,
+                                         .dtype = in->storage};
     enum tern_dtype side = side_of(in->storage);
     struct tern_tensor *ids = TENSOR(in, embed_bwd, ids, TERN_I32, TERN_ROLE_IN, 1, args->n);
     ids->fill = TERN_FILL_IDS;
@@ -105,37 +113,102 @@ static void build_embed_bwd(struct tern_instance *in)
     }
 }
 
+/* Row strides of x, and of out (or dy), by the layout. */
+static void norm_strides(const int64_t *d, int64_t width, int64_t rows[2])
+{
+    int64_t layout = d[NORM_LAYOUT] % NORM_OFFSET;
+    rows[0] = layout == NORM_DENSE ? 0 : layout == NORM_STRIDED ? width + 3 : width + 4;
+    rows[1] = layout == NORM_DENSE ? 0 : layout == NORM_STRIDED ? width + 5 : width + 4;
+}
+
+static void set_stride(struct tern_tensor *t, int64_t stride)
+{
+    t->stride = stride > 0 ? stride : t->width;
+}
+
 static void build_norm_fwd(struct tern_instance *in)
 {
     const int64_t *d = in->c.dim;
     struct tern_norm_fwd_args *args = &in->args.norm_fwd;
-    *args = (struct tern_norm_fwd_args){.n = d[NORM_N],
-                                        .c = d[NORM_C],
+    int64_t n = d[NORM_N], c = d[NORM_C], heads = d[NORM_HEADS] > 0 ? d[NORM_HEADS] : 1, rows[2];
+    norm_strides(d, heads * c, rows);
+    *args = (struct tern_norm_fwd_args){.n = n,
+                                        .c = c,
+                                        .heads = d[NORM_HEADS],
+                                        .x_row = rows[0],
+                                        .out_row = rows[1],
                                         .eps = 1e-5F,
+                                        .gamma_offset = d[NORM_LAYOUT] >= NORM_OFFSET,
                                         .kind = d[NORM_RMS] ? TERN_NORM_RMS : TERN_NORM_LAYER,
                                         .dtype = in->storage};
-    int64_t n = args->n, c = args->c;
     bool in_place = d[NORM_RESIDUAL] && d[NORM_IN_PLACE];
-    TENSOR(in, norm_fwd, x, in->storage, in_place ? TERN_ROLE_IN_OUT : TERN_ROLE_IN, n, c);
+    bool one_buffer = d[NORM_LAYOUT] % NORM_OFFSET == NORM_ONE_BUFFER;
+    enum tern_role x_role = in_place || one_buffer ? TERN_ROLE_IN_OUT : TERN_ROLE_IN;
+    struct tern_tensor *x = TENSOR(in, norm_fwd, x, in->storage, x_role, n, heads * c);
+    set_stride(x, rows[0]);
     if (in_place) {
         slot(in, offsetof(union tern_args, norm_fwd.sum), 0);
     }
+    if (one_buffer) {
+        slot(in, offsetof(union tern_args, norm_fwd.out), 0);
+        x->length = c;
+        TENSOR(in, norm_fwd, copy, in->storage, TERN_ROLE_OUT, n, heads * c);
+    }
     if (d[NORM_RESIDUAL]) {
-        TENSOR(in, norm_fwd, residual, in->storage, TERN_ROLE_IN, n, c)->fill = TERN_FILL_NORMAL;
+        TENSOR(in, norm_fwd, residual, in->storage, TERN_ROLE_IN, n, heads * c)->fill =
+            TERN_FILL_NORMAL;
     }
     if (d[NORM_RESIDUAL] && !in_place) {
-        TENSOR(in, norm_fwd, sum, in->storage, TERN_ROLE_OUT, n, c);
+        TENSOR(in, norm_fwd, sum, in->storage, TERN_ROLE_OUT, n, heads * c);
     }
     TENSOR(in, norm_fwd, gamma, in->storage, TERN_ROLE_IN, 1, c)->fill = TERN_FILL_NORMAL;
     if (d[NORM_BETA]) {
         TENSOR(in, norm_fwd, beta, in->storage, TERN_ROLE_IN, 1, c)->fill = TERN_FILL_NORMAL;
     }
-    TENSOR(in, norm_fwd, out, in->storage, TERN_ROLE_OUT, n, c)->length = c;
+    if (!one_buffer) {
+        struct tern_tensor *out =
+            TENSOR(in, norm_fwd, out, in->storage, TERN_ROLE_OUT, n, heads * c);
+        set_stride(out, rows[1]);
+        out->length = c;
+    }
+    enum tern_dtype side = side_of(in->storage);
     if (d[NORM_STATS]) {
-        TENSOR(in, norm_fwd, rstd, side_of(in->storage), TERN_ROLE_OUT, 1, n)->length = c;
+        TENSOR(in, norm_fwd, rstd, side, TERN_ROLE_OUT, 1, n * heads)->length = c;
     }
     if (d[NORM_STATS] && !d[NORM_RMS]) {
-        TENSOR(in, norm_fwd, mean, side_of(in->storage), TERN_ROLE_OUT, 1, n)->length = c;
+        TENSOR(in, norm_fwd, mean, side, TERN_ROLE_OUT, 1, n * heads)->length = c;
+    }
+}
+
+/* dy and dx: two tensors, or one. */
+static void norm_gradients(struct tern_instance *in, int64_t n, int64_t width, int64_t row)
+{
+    const int64_t *d = in->c.dim;
+    bool in_place = d[NORM_RESIDUAL] && d[NORM_IN_PLACE];
+    bool one_buffer = d[NORM_LAYOUT] % NORM_OFFSET == NORM_ONE_BUFFER;
+    struct tern_tensor *dy = TENSOR(in, norm_bwd, dy, in->storage,
+                                    one_buffer ? TERN_ROLE_IN_OUT : TERN_ROLE_IN, n, width);
+    set_stride(dy, row);
+    dy->fill = TERN_FILL_NORMAL;
+    dy->length = d[NORM_C];
+    if (d[NORM_RESIDUAL] && !in_place) {
+        struct tern_tensor *dresidual =
+            TENSOR(in, norm_bwd, dresidual, in->storage, TERN_ROLE_IN, n, width);
+        set_stride(dresidual, row);
+        dresidual->fill = TERN_FILL_NORMAL;
+    }
+    if (one_buffer) {
+        in->slots[in->slot_count++] =
+            (struct tern_slot){offsetof(union tern_args, norm_bwd.dx), (int)(dy - in->tensors), 0};
+        return;
+    }
+    struct tern_tensor *dx = TENSOR(in, norm_bwd, dx, in->storage,
+                                    in_place ? TERN_ROLE_IN_OUT : TERN_ROLE_OUT, n, width);
+    set_stride(dx, row);
+    dx->length = d[NORM_C];
+    dx->fill = TERN_FILL_NORMAL;
+    if (in_place) {
+        slot(in, offsetof(union tern_args, norm_bwd.dresidual), 0);
     }
 }
 
@@ -143,35 +216,31 @@ static void build_norm_bwd(struct tern_instance *in)
 {
     const int64_t *d = in->c.dim;
     struct tern_norm_bwd_args *args = &in->args.norm_bwd;
-    *args = (struct tern_norm_bwd_args){.n = d[NORM_N],
-                                        .c = d[NORM_C],
+    int64_t n = d[NORM_N], c = d[NORM_C], heads = d[NORM_HEADS] > 0 ? d[NORM_HEADS] : 1, rows[2];
+    norm_strides(d, heads * c, rows);
+    *args = (struct tern_norm_bwd_args){.n = n,
+                                        .c = c,
+                                        .heads = d[NORM_HEADS],
+                                        .x_row = rows[0],
+                                        .dy_row = rows[1],
+                                        .gamma_offset = d[NORM_LAYOUT] >= NORM_OFFSET,
                                         .accumulate = d[NORM_ACC] != 0,
                                         .kind = d[NORM_RMS] ? TERN_NORM_RMS : TERN_NORM_LAYER,
                                         .dtype = in->storage};
-    int64_t n = args->n, c = args->c;
     enum tern_dtype side = side_of(in->storage);
     enum tern_role grad = args->accumulate ? TERN_ROLE_IN_OUT : TERN_ROLE_OUT;
-    bool in_place = d[NORM_RESIDUAL] && d[NORM_IN_PLACE];
-    TENSOR(in, norm_bwd, dy, in->storage, TERN_ROLE_IN, n, c)->fill = TERN_FILL_NORMAL;
-    TENSOR(in, norm_bwd, x, in->storage, TERN_ROLE_IN, n, c)->fill = TERN_FILL_DERIVED;
+    struct tern_tensor *x = TENSOR(in, norm_bwd, x, in->storage, TERN_ROLE_IN, n, heads * c);
+    set_stride(x, rows[0]);
+    x->fill = TERN_FILL_DERIVED;
     TENSOR(in, norm_bwd, gamma, in->storage, TERN_ROLE_IN, 1, c)->fill = TERN_FILL_NORMAL;
-    TENSOR(in, norm_bwd, rstd, side, TERN_ROLE_IN, 1, n)->fill = TERN_FILL_DERIVED;
+    TENSOR(in, norm_bwd, rstd, side, TERN_ROLE_IN, 1, n * heads)->fill = TERN_FILL_DERIVED;
     if (!d[NORM_RMS]) {
-        TENSOR(in, norm_bwd, mean, side, TERN_ROLE_IN, 1, n)->fill = TERN_FILL_DERIVED;
+        TENSOR(in, norm_bwd, mean, side, TERN_ROLE_IN, 1, n * heads)->fill = TERN_FILL_DERIVED;
     }
-    if (d[NORM_RESIDUAL] && !in_place) {
-        TENSOR(in, norm_bwd, dresidual, in->storage, TERN_ROLE_IN, n, c)->fill = TERN_FILL_NORMAL;
-    }
-    struct tern_tensor *dx =
-        TENSOR(in, norm_bwd, dx, in->storage, in_place ? TERN_ROLE_IN_OUT : TERN_ROLE_OUT, n, c);
-    dx->length = c;
-    dx->fill = TERN_FILL_NORMAL;
-    if (in_place) {
-        slot(in, offsetof(union tern_args, norm_bwd.dresidual), 0);
-    }
-    TENSOR(in, norm_bwd, dgamma, side, grad, 1, c)->length = n;
+    norm_gradients(in, n, heads * c, rows[1]);
+    TENSOR(in, norm_bwd, dgamma, side, grad, 1, c)->length = n * heads;
     if (d[NORM_BETA]) {
-        TENSOR(in, norm_bwd, dbeta, side, grad, 1, c)->length = n;
+        TENSOR(in, norm_bwd, dbeta, side, grad, 1, c)->length = n * heads;
     }
 }
 
@@ -321,6 +390,7 @@ static void build_attention(struct tern_instance *in)
                                          .kv_heads = d[ATT_K],
                                          .d = d[ATT_D],
                                          .window = d[ATT_WINDOW],
+                                         .softcap = (float)d[ATT_CAP],
                                          .scale = (float)(1 / sqrt((double)d[ATT_D])),
                                          .dtype = in->storage};
     attention_strides(args, d[ATT_LAYOUT]);
@@ -357,13 +427,15 @@ static void build_rope(struct tern_instance *in)
                                     .heads = d[ROPE_HEADS],
                                     .d = d[ROPE_D],
                                     .x_row = width + d[ROPE_PAD],
+                                    .rotary_d = d[ROPE_PART],
                                     .first_position = d[ROPE_FIRST],
                                     .backward = d[ROPE_BWD] != 0,
                                     .dtype = in->storage};
     TENSOR(in, rope, x, in->storage, TERN_ROLE_IN_OUT, args->n, width)->stride = args->x_row;
     enum tern_dtype side = side_of(in->storage);
-    TENSOR(in, rope, cos, side, TERN_ROLE_IN, rows, args->d / 2)->fill = TERN_FILL_COS;
-    TENSOR(in, rope, sin, side, TERN_ROLE_IN, rows, args->d / 2)->fill = TERN_FILL_SIN;
+    int64_t half = (d[ROPE_PART] > 0 ? d[ROPE_PART] : d[ROPE_D]) / 2;
+    TENSOR(in, rope, cos, side, TERN_ROLE_IN, rows, half)->fill = TERN_FILL_COS;
+    TENSOR(in, rope, sin, side, TERN_ROLE_IN, rows, half)->fill = TERN_FILL_SIN;
     DOCUMENTS(in, rope, args->n, args->t, d[ROPE_DOCS]);
 }
 
@@ -429,6 +501,7 @@ static void build_cross_entropy(struct tern_instance *in)
     *args = (struct tern_cross_entropy_args){.rows = d[CE_ROWS],
                                              .v = d[CE_V],
                                              .ld = d[CE_V] + d[CE_PAD],
+                                             .softcap = (float)d[CE_CAP],
                                              .backward = d[CE_BWD] != 0,
                                              .dtype = dtype};
     struct tern_tensor *logits = TENSOR(in, cross_entropy, logits, dtype,
@@ -499,13 +572,60 @@ static void build_cast(struct tern_instance *in)
     TENSOR(in, cast, dst, args->dst_dtype, TERN_ROLE_OUT, 1, args->n);
 }
 
+static void build_softcap(struct tern_instance *in)
+{
+    const int64_t *d = in->c.dim;
+    in->args.softcap =
+        (struct tern_softcap_args){.n = d[CAP_N], .cap = (float)d[CAP_CAP], .dtype = in->storage};
+    TENSOR(in, softcap, x, in->storage, d[CAP_IN_PLACE] ? TERN_ROLE_IN_OUT : TERN_ROLE_IN, 1,
+           d[CAP_N]);
+    if (d[CAP_IN_PLACE]) {
+        slot(in, offsetof(union tern_args, softcap.y), 0);
+    } else {
+        TENSOR(in, softcap, y, in->storage, TERN_ROLE_OUT, 1, d[CAP_N]);
+    }
+}
+
+static void build_moe_route(struct tern_instance *in)
+{
+    const int64_t *d = in->c.dim;
+    int64_t n = d[ROUTE_N], count = d[ROUTE_EXPERTS], k = d[ROUTE_TOP];
+    in->args.moe_route = (struct tern_moe_route_args){.n = n,
+                                                      .expert_count = count,
+                                                      .top_k = k,
+                                                      .normalise = d[ROUTE_NORMALISE] != 0,
+                                                      .dtype = in->storage};
+    TENSOR(in, moe_route, logits, in->storage, TERN_ROLE_IN, n, count);
+    TENSOR(in, moe_route, experts, TERN_I32, TERN_ROLE_OUT, n, k);
+    TENSOR(in, moe_route, weights, side_of(in->storage), TERN_ROLE_OUT, n, k)->length = count;
+    TENSOR(in, moe_route, pairs, TERN_I32, TERN_ROLE_OUT, n, k);
+    TENSOR(in, moe_route, rows, TERN_I32, TERN_ROLE_OUT, 1, n * k);
+    TENSOR(in, moe_route, starts, TERN_I32, TERN_ROLE_OUT, 1, count + 1);
+}
+
+static void build_moe_combine(struct tern_instance *in)
+{
+    const int64_t *d = in->c.dim;
+    int64_t n = d[COMBINE_N], k = d[COMBINE_TOP], c = d[COMBINE_C];
+    in->args.moe_combine =
+        (struct tern_moe_combine_args){.n = n, .top_k = k, .c = c, .dtype = in->storage};
+    TENSOR(in, moe_combine, x, in->storage, TERN_ROLE_IN, n * k, c);
+    TENSOR(in, moe_combine, weights, side_of(in->storage), TERN_ROLE_IN, n, k)->fill =
+        TERN_FILL_NORMAL;
+    struct tern_tensor *pairs = TENSOR(in, moe_combine, pairs, TERN_I32, TERN_ROLE_IN, 1, n * k);
+    pairs->fill = TERN_FILL_IDS;
+    pairs->limit = n * k;
+    TENSOR(in, moe_combine, out, in->storage, TERN_ROLE_OUT, n, c)->length = k;
+}
+
 static void set_limits(struct tern_instance *in)
 {
     struct tern_op_limits *limits = &in->limits;
     *limits = (struct tern_op_limits){.rows = 1, .width = 1};
     bool is_flat = in->c.op == TERN_OP_ACT_FWD || in->c.op == TERN_OP_ACT_BWD ||
                    in->c.op == TERN_OP_ADD || in->c.op == TERN_OP_CAST ||
-                   in->c.op == TERN_OP_ADAMW || in->c.op == TERN_OP_SUMSQ;
+                   in->c.op == TERN_OP_ADAMW || in->c.op == TERN_OP_SUMSQ ||
+                   in->c.op == TERN_OP_SOFTCAP;
     for (int i = 0; i < in->tensor_count && !is_flat; i++) {
         const struct tern_tensor *t = &in->tensors[i];
         limits->rows = t->rows > limits->rows ? t->rows : limits->rows;
@@ -545,6 +665,9 @@ void tern_build_shapes(struct tern_instance *in)
         [TERN_OP_ADAMW] = build_adamw,
         [TERN_OP_SUMSQ] = build_sumsq,
         [TERN_OP_CAST] = build_cast,
+        [TERN_OP_SOFTCAP] = build_softcap,
+        [TERN_OP_MOE_ROUTE] = build_moe_route,
+        [TERN_OP_MOE_COMBINE] = build_moe_combine,
     };
     build[in->c.op](in);
     set_limits(in);

@@ -13,24 +13,31 @@ enum {
 };
 
 static const char *const g_dims[TERN_OP_COUNT][TERN_CASE_DIMS] = {
-    [TERN_OP_EMBED_FWD] = {"n", "t", "c", "v", "wpe", "first", "docs"},
-    [TERN_OP_EMBED_BWD] = {"n", "t", "c", "v", "wpe", "first", "docs"},
-    [TERN_OP_NORM_FWD] = {"n", "c", "rms", "residual", "inplace", "beta", "stats"},
-    [TERN_OP_NORM_BWD] = {"n", "c", "rms", "residual", "inplace", "beta", "stats", "acc"},
+    [TERN_OP_EMBED_FWD] = {"n", "t", "c", "v", "wpe", "first", "docs", "scaled"},
+    [TERN_OP_EMBED_BWD] = {"n", "t", "c", "v", "wpe", "first", "docs", "scaled"},
+    [TERN_OP_NORM_FWD] = {"n", "c", "rms", "residual", "inplace", "beta", "stats", "acc", "heads",
+                          "layout"},
+    [TERN_OP_NORM_BWD] = {"n", "c", "rms", "residual", "inplace", "beta", "stats", "acc", "heads",
+                          "layout"},
     [TERN_OP_GEMM] = {"m", "n", "k", "ta", "tb", "acc", "epilogue", "mix", "pad"},
     [TERN_OP_BIAS_BWD] = {"rows", "n", "pad", "acc"},
-    [TERN_OP_ATTENTION_FWD] = {"b", "tq", "tkv", "h", "k", "d", "layout", "window", "lse", "docs"},
-    [TERN_OP_ATTENTION_BWD] = {"b", "tq", "tkv", "h", "k", "d", "layout", "window", "lse", "docs"},
-    [TERN_OP_ROPE] = {"n", "t", "heads", "d", "pad", "first", "bwd", "docs"},
+    [TERN_OP_ATTENTION_FWD] = {"b", "tq", "tkv", "h", "k", "d", "layout", "window", "lse", "docs",
+                               "cap"},
+    [TERN_OP_ATTENTION_BWD] = {"b", "tq", "tkv", "h", "k", "d", "layout", "window", "lse", "docs",
+                               "cap"},
+    [TERN_OP_ROPE] = {"n", "t", "heads", "d", "pad", "first", "bwd", "docs", "part"},
     [TERN_OP_ACT_FWD] = {"n", "act"},
     [TERN_OP_ACT_BWD] = {"n", "act", "inplace"},
     [TERN_OP_GLU_FWD] = {"n", "f", "act"},
     [TERN_OP_GLU_BWD] = {"n", "f", "act"},
     [TERN_OP_ADD] = {"n", "alias"},
-    [TERN_OP_CROSS_ENTROPY] = {"rows", "v", "pad", "bwd", "ignore", "half"},
+    [TERN_OP_CROSS_ENTROPY] = {"rows", "v", "pad", "bwd", "ignore", "half", "cap"},
     [TERN_OP_ADAMW] = {"n", "copy", "step"},
     [TERN_OP_SUMSQ] = {"blocks", "n"},
     [TERN_OP_CAST] = {"n", "from", "to"},
+    [TERN_OP_SOFTCAP] = {"n", "cap", "inplace"},
+    [TERN_OP_MOE_ROUTE] = {"n", "experts", "top", "normalise"},
+    [TERN_OP_MOE_COMBINE] = {"n", "top", "c"},
 };
 
 static const char *const g_data[TERN_DATA_COUNT] = {"normal", "mean",  "denormal", "one_hot",
@@ -391,6 +398,93 @@ static void add_optimizer(void)
     bench(TERN_OP_SUMSQ, DIMS(64, 8388608));
 }
 
+/* What the families beyond GPT-2 and Llama need of the ops above: scaled embeddings, norms of heads, gamma from 1, caps,
+ * rotary positions of a part of a head. */
+static void add_family_rows(void)
+{
+    static const int64_t widths[] = {1, 15, 16, 64, 127, 256};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        int64_t c = widths[i], odd = (int64_t)(i & 1);
+        add(TERN_OP_EMBED_FWD, TERN_DATA_NORMAL, DIMS(12, 4, c, 9, odd, 0, 0, 1));
+        add(TERN_OP_EMBED_BWD, TERN_DATA_NORMAL, DIMS(35, 7, c, 5, odd, 0, 0, 1));
+        for (int64_t rms = 0; rms < 2; rms++) {
+            for (int64_t layout = 0; layout < NORM_EQUAL; layout++) {
+                int64_t with = layout + (odd != rms ? NORM_OFFSET : 0), beta = !rms && odd;
+                add(TERN_OP_NORM_FWD, TERN_DATA_NORMAL,
+                    DIMS(7, c, rms, 0, 0, beta, 1, 0, 1 + (int64_t)i % 4, with));
+                add(TERN_OP_NORM_BWD, TERN_DATA_NORMAL,
+                    DIMS(9, c, rms, 0, 0, beta, 1, odd, 1 + (int64_t)i % 4, with));
+            }
+            add(TERN_OP_NORM_FWD, TERN_DATA_NORMAL, DIMS(5, c, rms, 1, odd, 0, 1, 0, 0, 4));
+            add(TERN_OP_NORM_BWD, TERN_DATA_NORMAL, DIMS(5, c, rms, 1, odd, 0, 1, 1, 0, 4));
+        }
+    }
+    for (int data = TERN_DATA_MEAN; data < TERN_DATA_COUNT; data++) {
+        add(TERN_OP_NORM_FWD, (enum tern_case_data)data, DIMS(6, 33, 1, 0, 0, 0, 1, 0, 3, 6));
+        add(TERN_OP_NORM_BWD, (enum tern_case_data)data, DIMS(6, 33, 1, 0, 0, 0, 1, 1, 3, 6));
+    }
+    add(TERN_OP_NORM_FWD, TERN_DATA_NORMAL, DIMS(70, 64, 1, 0, 0, 0, 0, 0, 9, NORM_ONE_BUFFER));
+    add(TERN_OP_NORM_BWD, TERN_DATA_NORMAL, DIMS(700, 64, 1, 0, 0, 0, 1, 1, 9, NORM_ONE_BUFFER));
+    static const int64_t parts[][2] = {{8, 2}, {20, 6}, {64, 32}, {80, 32}, {96, 96}, {128, 34}};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+        for (int64_t bwd = 0; bwd < 2; bwd++) {
+            add(TERN_OP_ROPE, TERN_DATA_NORMAL,
+                DIMS(14, 7, 3, parts[i][0], (int64_t)i % 3, 2, bwd, 0, parts[i][1]));
+        }
+    }
+}
+
+static void add_caps(void)
+{
+    static const enum tern_op ops[] = {TERN_OP_ATTENTION_FWD, TERN_OP_ATTENTION_BWD};
+    for (size_t i = 0; i < 2; i++) {
+        static const int64_t widths[] = {5, 16, 64, 80, 96, 128, 256};
+        for (size_t j = 0; j < sizeof widths / sizeof widths[0]; j++) {
+            int64_t d = widths[j], cap = j % 2 == 0 ? 2 : 50;
+            add(ops[i], TERN_DATA_NORMAL, DIMS(2, 19, 19, 4, 2, d, ATT_PACKED, 0, 1, 0, cap));
+            add(ops[i], TERN_DATA_NORMAL, DIMS(1, 67, 67, 3, 1, d, ATT_SEPARATE, 17, 1, 0, cap));
+            add(ops[i], TERN_DATA_NORMAL, DIMS(2, 1, 33, 4, 2, d, ATT_CACHE, 0, 1, 0, cap));
+        }
+        add(ops[i], TERN_DATA_NORMAL, DIMS(1, 150, 150, 2, 1, 64, ATT_PACKED, 0, 1, 3, 1));
+        add(ops[i], TERN_DATA_NORMAL, DIMS(1, 9, 290, 4, 1, 64, ATT_CACHE, 40, 1, 0, 3));
+        for (int data = TERN_DATA_DENORMAL; data < TERN_DATA_COUNT; data++) {
+            add(ops[i], (enum tern_case_data)data,
+                DIMS(1, 40, 40, 2, 1, 32, ATT_PACKED, 0, 1, 0, 5));
+        }
+    }
+    static const int64_t widths[] = {1, 2, 15, 17, 300, 1027};
+    for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
+        int64_t cap = i % 2 == 0 ? 30 : 1;
+        add(TERN_OP_CROSS_ENTROPY, TERN_DATA_NORMAL, DIMS(5, widths[i], 0, 0, 0, 0, cap));
+        add(TERN_OP_CROSS_ENTROPY, TERN_DATA_NORMAL, DIMS(9, widths[i], 3, 1, 1, 0, cap));
+        add(TERN_OP_CROSS_ENTROPY, TERN_DATA_NORMAL, DIMS(4, widths[i], 5, 1, 1, 1, cap));
+        add(TERN_OP_SOFTCAP, TERN_DATA_NORMAL, DIMS(widths[i], cap, (int64_t)i % 2));
+    }
+    for (int data = TERN_DATA_MEAN; data < TERN_DATA_COUNT; data++) {
+        add(TERN_OP_CROSS_ENTROPY, (enum tern_case_data)data, DIMS(6, 200, 1, 1, 1, 0, 30));
+        add(TERN_OP_SOFTCAP, (enum tern_case_data)data, DIMS(133, 30, 0));
+    }
+    bench(TERN_OP_SOFTCAP, DIMS(256000, 30, 1));
+}
+
+static void add_experts(void)
+{
+    static const int64_t shapes[][3] = {{1, 1, 1},  {1, 8, 2},   {7, 8, 2},    {33, 5, 3},
+                                        {64, 4, 4}, {65, 16, 8}, {130, 128, 8}};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const int64_t *s = shapes[i];
+        add(TERN_OP_MOE_ROUTE, TERN_DATA_NORMAL, DIMS(s[0], s[1], s[2], (int64_t)(i & 1)));
+        add(TERN_OP_MOE_ROUTE, TERN_DATA_EQUAL, DIMS(s[0], s[1], s[2], 1));
+        add(TERN_OP_MOE_COMBINE, TERN_DATA_NORMAL, DIMS(s[0], s[2], 1 + 21 * (int64_t)i));
+    }
+    for (int data = TERN_DATA_MEAN; data < TERN_DATA_COUNT; data++) {
+        add(TERN_OP_MOE_ROUTE, (enum tern_case_data)data, DIMS(17, 11, 3, 0));
+        add(TERN_OP_MOE_COMBINE, (enum tern_case_data)data, DIMS(9, 2, 133));
+    }
+    bench(TERN_OP_MOE_ROUTE, DIMS(1024, 128, 8, 1));
+    bench(TERN_OP_MOE_COMBINE, DIMS(1024, 8, 2048));
+}
+
 /* Whole vectors everywhere, and then one tensor after another that does not start on one. */
 static void add_shifts(void)
 {
@@ -418,6 +512,11 @@ static void add_shifts(void)
         {TERN_OP_SUMSQ, 3, {5, 1000}},
         {TERN_OP_CAST, 2, {1000, TERN_F32, TERN_BF16}},
         {TERN_OP_CAST, 2, {1000, TERN_BF16, TERN_F32}},
+        {TERN_OP_NORM_FWD, 4, {5, 64, 1, 0, 0, 0, 1, 0, 3, NORM_ONE_BUFFER}},
+        {TERN_OP_NORM_BWD, 5, {9, 64, 1, 0, 0, 0, 1, 1, 3, NORM_ONE_BUFFER}},
+        {TERN_OP_SOFTCAP, 2, {1000, 30}},
+        {TERN_OP_MOE_ROUTE, 6, {20, 16, 2}},
+        {TERN_OP_MOE_COMBINE, 4, {20, 2, 64}},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         for (int tensor = 1; tensor <= shapes[i].tensors; tensor++) {
@@ -443,6 +542,9 @@ const struct tern_case *tern_cases_build(int *count_out)
         add_pointwise();
         add_loss();
         add_optimizer();
+        add_family_rows();
+        add_caps();
+        add_experts();
         add_shifts();
     }
     *count_out = g_count;

@@ -6,7 +6,7 @@
 #include "kernels/ops.h"
 
 enum {
-    TERN_CASE_DIMS = 10,
+    TERN_CASE_DIMS = 12,
     TERN_CASE_NAME_BYTES = 256
 };
 
@@ -44,7 +44,8 @@ enum {
     EMBED_V,
     EMBED_WPE,
     EMBED_FIRST,
-    EMBED_DOCS
+    EMBED_DOCS,
+    EMBED_SCALED
 };
 enum {
     NORM_N,
@@ -54,7 +55,9 @@ enum {
     NORM_IN_PLACE,
     NORM_BETA,
     NORM_STATS,
-    NORM_ACC
+    NORM_ACC,
+    NORM_HEADS, /* 0: the plain op */
+    NORM_LAYOUT
 };
 enum {
     GEMM_M,
@@ -83,7 +86,8 @@ enum {
     ATT_LAYOUT,
     ATT_WINDOW,
     ATT_LSE,
-    ATT_DOCS
+    ATT_DOCS,
+    ATT_CAP
 };
 enum {
     ROPE_N,
@@ -93,7 +97,8 @@ enum {
     ROPE_PAD,
     ROPE_FIRST,
     ROPE_BWD,
-    ROPE_DOCS
+    ROPE_DOCS,
+    ROPE_PART
 };
 enum {
     ACT_N,
@@ -115,7 +120,8 @@ enum {
     CE_PAD,
     CE_BWD,
     CE_IGNORE,
-    CE_HALF
+    CE_HALF,
+    CE_CAP
 };
 enum {
     ADAMW_N,
@@ -130,6 +136,32 @@ enum {
     CAST_N,
     CAST_FROM,
     CAST_TO
+};
+enum {
+    CAP_N,
+    CAP_CAP,
+    CAP_IN_PLACE
+};
+enum {
+    ROUTE_N,
+    ROUTE_EXPERTS,
+    ROUTE_TOP,
+    ROUTE_NORMALISE
+};
+enum {
+    COMBINE_N,
+    COMBINE_TOP,
+    COMBINE_C
+};
+
+/* Norm: dense rows; strides of their own for x and out (or dy); equal strides and in place (out is x, with a copy; dx
+ * is dy); equal strides, not in place. Plus NORM_OFFSET: gamma counts from 1. */
+enum {
+    NORM_DENSE,
+    NORM_STRIDED,
+    NORM_ONE_BUFFER,
+    NORM_EQUAL,
+    NORM_OFFSET
 };
 
 /* Attention: q, k and v in separate buffers with padded rows; in the rows of one buffer; or k

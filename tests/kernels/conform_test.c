@@ -26,6 +26,7 @@ static const enum tern_dtype g_storages[STORAGES] = {TERN_F32, TERN_BF16};
 
 static struct tern_runners g_runners;
 static int g_passed[TERN_OP_COUNT][STORAGES][TERN_RUNNERS_MAX];
+static int g_refused[TERN_OP_COUNT][STORAGES][TERN_RUNNERS_MAX];
 static int g_failures;
 
 /* How far each op was from its bound, at worst: a bound that nothing comes near says little. */
@@ -98,17 +99,27 @@ static void compare_bits(const struct tern_instance *in,
     }
 }
 
-static bool run_on(struct tern_instance *in,
-                   const struct tern_result *want,
-                   struct tern_runner *runner)
+enum outcome {
+    PASSED,
+    FAILED,
+    REFUSED /* by name: the backend lacks what the case needs */
+};
+
+static enum outcome run_on(struct tern_instance *in,
+                           const struct tern_result *want,
+                           struct tern_runner *runner)
 {
     struct tern_result results[TERN_RUNNER_THREADS] = {0};
     char problem[TERN_PROBLEM_BYTES] = "";
-    bool is_good = true;
-    for (int i = 0; i < tern_runner_threads() && is_good; i++) {
+    enum outcome outcome = PASSED;
+    for (int i = 0; i < tern_runner_threads() && outcome == PASSED; i++) {
         tern_status status = tern_runner_prepare(runner, &in->limits);
         if (status == TERN_OK) {
             status = tern_instance_run(in, runner->devices[i], &results[i], problem);
+        }
+        if (status == TERN_ERR_UNSUPPORTED) {
+            outcome = REFUSED;
+            break;
         }
         if (status != TERN_OK) {
             snprintf(problem, sizeof problem, "%s: %.200s", tern_status_name(status),
@@ -118,15 +129,15 @@ static bool run_on(struct tern_instance *in,
         } else if (problem[0] == '\0') {
             compare_bits(in, &results[0], &results[i], problem);
         }
-        is_good = problem[0] == '\0';
-        if (!is_good) {
+        if (problem[0] != '\0') {
+            outcome = FAILED;
             report(in, runner, i + 1, problem);
         }
     }
     for (int i = 0; i < TERN_RUNNER_THREADS; i++) {
         tern_result_free(&results[i]);
     }
-    return is_good;
+    return outcome;
 }
 
 /* TERN_ELEMENTS_MAX=60000 leaves out cases with more elements in all their tensors. */
@@ -138,14 +149,6 @@ static bool is_wanted(const struct tern_instance *in)
         elements += tern_tensor_elements(&in->tensors[i]);
     }
     return most == NULL || elements <= strtoll(most, NULL, 10);
-}
-
-/* Backends that take no packed documents refuse them, which args_test sees to. */
-static bool takes(const struct tern_runner *runner, const struct tern_instance *in)
-{
-    bool has_documents =
-        in->c.op != TERN_OP_SUMSQ && tern_instance_find(in, "starts") >= 0; /* other starts */
-    return runner->devices[0] != NULL && (!has_documents || runner->devices[0]->ops->has_documents);
 }
 
 static void run_case(const struct tern_case *c, int storage)
@@ -167,8 +170,10 @@ static void run_case(const struct tern_case *c, int storage)
     }
     tern_instance_magnitudes(&in, &want);
     for (int i = 0; i < g_runners.count; i++) {
-        if (takes(&g_runners.list[i], &in) && run_on(&in, &want, &g_runners.list[i])) {
-            g_passed[c->op][storage][i]++;
+        if (g_runners.list[i].devices[0] != NULL) {
+            enum outcome outcome = run_on(&in, &want, &g_runners.list[i]);
+            g_passed[c->op][storage][i] += outcome == PASSED;
+            g_refused[c->op][storage][i] += outcome == REFUSED;
         }
     }
     tern_result_free(&want);
@@ -213,8 +218,8 @@ static void test_op(void **state)
 
 static void print_matrix(void)
 {
-    printf("\ncases passed, by op, storage dtype and backend/level (1, 2 and 3 threads each; CPU: "
-           "%s)\n%-15s dtype",
+    printf("\ncases passed, and refused by name (no), by op, storage dtype and backend/level "
+           "(1, 2 and 3 threads each; CPU: %s)\n%-15s dtype",
            tern_cpu_features(), "op");
     for (int i = 0; i < g_runners.count; i++) {
         printf(" %15s", g_runners.list[i].name);
@@ -230,6 +235,8 @@ static void print_matrix(void)
         for (int i = 0; i < g_runners.count; i++) {
             if (g_runners.list[i].devices[0] == NULL) {
                 printf(" %15s", "-");
+            } else if (g_refused[op][s][i] > 0) {
+                printf(" %7d, %3d no", g_passed[op][s][i], g_refused[op][s][i]);
             } else {
                 printf(" %15d", g_passed[op][s][i]);
             }

@@ -158,7 +158,8 @@ static void check_direction(struct probe *probe, int input, int grad, const doub
     for (int64_t i = 0; i < tern_tensor_elements(x); i++) {
         double d = direction(x, which, i);
         if (d != 0) {
-            double term = d * (probe->grads.value[grad][i] - (adds ? dx->value[i] : 0));
+            int64_t at = i / x->stride * dx->stride + i % x->stride;
+            double term = d * (probe->grads.value[grad][at] - (adds ? dx->value[at] : 0));
             analytic += term;
             analytic_abs += fabs(term);
         }
@@ -197,7 +198,8 @@ static void check_case(const struct relation *relation, const struct tern_case *
     for (int pair = 0; pair < PAIRS_MAX && relation->inputs[pair][0] != NULL; pair++) {
         int input = tern_instance_find(&probe.fwd, relation->inputs[pair][0]);
         const char *name = relation->inputs[pair][1];
-        int grad = find_or(&probe.bwd, name, c->op == TERN_OP_ACT_BWD ? "dy" : name);
+        bool may_share = c->op == TERN_OP_ACT_BWD || strcmp(name, "dx") == 0;
+        int grad = find_or(&probe.bwd, name, may_share ? "dy" : name);
         if (input < 0 || grad < 0) {
             continue;
         }

@@ -227,6 +227,9 @@ bool tern_instance_forward_case(const struct tern_case *c, struct tern_case *fwd
         fwd_out->op = TERN_OP_NORM_FWD;
         fwd_out->dim[NORM_IN_PLACE] = 0;
         fwd_out->dim[NORM_ACC] = 0;
+        if (c->dim[NORM_LAYOUT] % NORM_OFFSET == NORM_ONE_BUFFER) {
+            fwd_out->dim[NORM_LAYOUT] += NORM_EQUAL - NORM_ONE_BUFFER;
+        }
         return true;
     case TERN_OP_ATTENTION_BWD:
         fwd_out->op = TERN_OP_ATTENTION_FWD;
@@ -403,6 +406,12 @@ tern_status tern_instance_call(enum tern_op op,
         return tern_op_sumsq(device, &args->sumsq);
     case TERN_OP_CAST:
         return tern_op_cast(device, &args->cast);
+    case TERN_OP_SOFTCAP:
+        return tern_op_softcap(device, &args->softcap);
+    case TERN_OP_MOE_ROUTE:
+        return tern_op_moe_route(device, &args->moe_route);
+    case TERN_OP_MOE_COMBINE:
+        return tern_op_moe_combine(device, &args->moe_combine);
     default:
         return tern_fail(TERN_ERR_ARGUMENT, "there is no op number %d", (int)op);
     }

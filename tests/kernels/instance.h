@@ -72,6 +72,9 @@ union tern_args {
     struct tern_adamw_args adamw;
     struct tern_sumsq_args sumsq;
     struct tern_cast_args cast;
+    struct tern_softcap_args softcap;
+    struct tern_moe_route_args moe_route;
+    struct tern_moe_combine_args moe_combine;
 };
 
 struct tern_instance {

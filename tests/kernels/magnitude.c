@@ -61,9 +61,24 @@ static void default_magnitudes(struct tern_instance *in, const struct tern_resul
     }
 }
 
+static void embed_fwd(struct tern_instance *in, const struct view *v)
+{
+    const struct tern_embed_fwd_args *args = &in->args.embed_fwd;
+    const double *ids = input(v, "ids"), *wte = input(v, "wte"), *wpe = input(v, "wpe");
+    const double *starts = input(v, "starts");
+    struct tern_tensor *out = output(in, "out");
+    for (int64_t i = 0; i < args->n * args->c && args->scale != 0; i++) {
+        int64_t n = i / args->c, c = i % args->c;
+        int64_t position = args->first_position + n % args->t - (int64_t)at(starts, n);
+        out->magnitude[i] = fabs((double)args->scale * wte[(int64_t)ids[n] * args->c + c]) +
+                            fabs(at(wpe, position * args->c + c));
+    }
+}
+
 static void embed_bwd(struct tern_instance *in, const struct view *v)
 {
     const struct tern_embed_bwd_args *args = &in->args.embed_bwd;
+    double scale = args->scale == 0 ? 1 : (double)args->scale;
     const double *ids = input(v, "ids"), *dout = input(v, "dout"), *starts = input(v, "starts");
     struct tern_tensor *dwte = output(in, "dwte"), *dwpe = output(in, "dwpe");
     struct tern_tensor *grads[2] = {dwte, dwpe};
@@ -74,51 +89,78 @@ static void embed_bwd(struct tern_instance *in, const struct view *v)
         for (int64_t i = 0; i < args->n * args->c; i++) {
             int64_t n = i / args->c;
             int64_t row = g == 0 ? (int64_t)ids[n] : n % args->t - (int64_t)at(starts, n);
-            grads[g]->magnitude[row * args->c + i % args->c] += fabs(dout[i]);
+            grads[g]->magnitude[row * args->c + i % args->c] +=
+                fabs(dout[i]) * (g == 0 ? scale : 1);
         }
+    }
+}
+
+/* Where norm number `norm` starts in rows of a stride (0: dense). */
+static int64_t norm_start(int64_t norm, int64_t heads, int64_t c, int64_t row)
+{
+    heads = heads > 0 ? heads : 1;
+    return norm / heads * (row > 0 ? row : heads * c) + norm % heads * c;
+}
+
+static void no_magnitude(struct tern_tensor *t)
+{
+    memset(t->magnitude, 0, (size_t)tern_tensor_elements(t) * sizeof(double));
+}
+
+/* One norm of c elements x; out and stats get its magnitudes. */
+static void norm_fwd_one(struct tern_instance *in,
+                         const struct view *v,
+                         int64_t norm,
+                         const double *x,
+                         double *out)
+{
+    const struct tern_norm_fwd_args *args = &in->args.norm_fwd;
+    const double *gamma = input(v, "gamma"), *beta = input(v, "beta");
+    struct tern_tensor *rstd_out = output(in, "rstd"), *mean_out = output(in, "mean");
+    int64_t c = args->c;
+    double mean = 0, mean_abs = 0, square = 0;
+    bool is_layer = args->kind == TERN_NORM_LAYER;
+    for (int64_t i = 0; i < c && is_layer; i++) {
+        mean_abs += fabs(x[i]) / (double)c;
+        mean += x[i] / (double)c;
+    }
+    for (int64_t i = 0; i < c; i++) {
+        square += pow(x[i] - mean, 2) / (double)c;
+    }
+    double rstd = 1 / sqrt(square + (double)args->eps);
+    /* An error e of the mean adds e^2 to a variance taken by two passes. */
+    double drift = 1 + EPSILON * sqrt((double)c) * pow(mean_abs * rstd, 2);
+    for (int64_t i = 0; i < c; i++) {
+        double scale = rstd * (fabs(gamma[i]) + fabs((double)args->gamma_offset));
+        double size = fabs(x[i] - mean) * drift + (is_layer ? fabs(x[i]) : 0) + mean_abs;
+        out[i] = size * scale + fabs(at(beta, i));
+    }
+    if (rstd_out != NULL) {
+        rstd_out->magnitude[norm] = rstd * drift;
+    }
+    if (mean_out != NULL) {
+        mean_out->magnitude[norm] = mean_abs;
     }
 }
 
 static void norm_fwd(struct tern_instance *in, const struct view *v)
 {
     const struct tern_norm_fwd_args *args = &in->args.norm_fwd;
-    bool has_sum = tern_instance_find(in, "sum") >= 0;
-    const double *x = wanted(v, has_sum ? "sum" : "x"), *gamma = input(v, "gamma");
-    const double *beta = input(v, "beta");
-    struct tern_tensor *out = output(in, "out"), *rstd_out = output(in, "rstd");
-    struct tern_tensor *mean_out = output(in, "mean"), *sum = output(in, "sum");
-    int64_t c = args->c;
-    for (int64_t n = 0; n < args->n; n++) {
-        double mean = 0, mean_abs = 0, square = 0;
-        for (int64_t i = 0; i < c; i++) {
-            mean_abs += fabs(x[n * c + i]) / (double)c;
-            mean += x[n * c + i] / (double)c;
-        }
-        bool is_layer = args->kind == TERN_NORM_LAYER;
-        mean = is_layer ? mean : 0;
-        mean_abs = is_layer ? mean_abs : 0;
-        for (int64_t i = 0; i < c; i++) {
-            square += pow(x[n * c + i] - mean, 2) / (double)c;
-        }
-        double rstd = 1 / sqrt(square + (double)args->eps);
-        /* An error e of the mean adds e^2 to a variance taken by two passes. */
-        double drift = 1 + EPSILON * sqrt((double)c) * pow(mean_abs * rstd, 2);
-        for (int64_t i = 0; i < c; i++) {
-            double scale = rstd * fabs(gamma[i]);
-            out->magnitude[n * c + i] = (fabs(x[n * c + i] - mean) * drift +
-                                         (is_layer ? fabs(x[n * c + i]) : 0) + mean_abs) *
-                                            scale +
-                                        fabs(at(beta, i));
-        }
-        if (rstd_out != NULL) {
-            rstd_out->magnitude[n] = rstd * drift;
-        }
-        if (mean_out != NULL) {
-            mean_out->magnitude[n] = mean_abs;
-        }
+    bool has_residual = in->c.dim[NORM_RESIDUAL] != 0;
+    struct tern_tensor *sum = output(in, "sum"), *copy = output(in, "copy"), *x = output(in, "x");
+    const double *from = !has_residual ? input(v, "x") : wanted(v, sum != NULL ? "sum" : "x");
+    struct tern_tensor *out = output(in, "out") != NULL ? output(in, "out") : x;
+    int64_t x_row = has_residual ? 0 : args->x_row;
+    for (int64_t norm = 0; norm < args->n * (args->heads > 0 ? args->heads : 1); norm++) {
+        int64_t to = norm_start(norm, args->heads, args->c, args->out_row);
+        norm_fwd_one(in, v, norm, from + norm_start(norm, args->heads, args->c, x_row),
+                     out->magnitude + to);
     }
-    struct tern_tensor *exact = sum != NULL ? sum : output(in, "x");
-    memset(exact->magnitude, 0, (size_t)tern_tensor_elements(exact) * sizeof(double));
+    if (copy != NULL) {
+        no_magnitude(copy);
+    } else {
+        no_magnitude(sum != NULL ? sum : x);
+    }
 }
 
 static void norm_bwd(struct tern_instance *in, const struct view *v)
@@ -126,35 +168,37 @@ static void norm_bwd(struct tern_instance *in, const struct view *v)
     const struct tern_norm_bwd_args *args = &in->args.norm_bwd;
     const double *dy = input(v, "dy"), *x = input(v, "x"), *gamma = input(v, "gamma");
     const double *mean = input(v, "mean"), *rstd = input(v, "rstd");
-    struct tern_tensor *dx = output(in, "dx"), *dgamma = output(in, "dgamma");
-    struct tern_tensor *dbeta = output(in, "dbeta");
+    struct tern_tensor *dx = output(in, "dx") != NULL ? output(in, "dx") : output(in, "dy");
+    struct tern_tensor *dgamma = output(in, "dgamma"), *dbeta = output(in, "dbeta");
     const double *dresidual = input(v, "dresidual");
     dresidual = dresidual == NULL && in->c.dim[NORM_RESIDUAL] ? dx->value : dresidual;
-    int64_t c = args->c;
+    int64_t c = args->c, norms = args->n * (args->heads > 0 ? args->heads : 1);
     for (int64_t i = 0; i < c; i++) {
         dgamma->magnitude[i] = args->accumulate ? fabs(dgamma->value[i]) : 0;
         if (dbeta != NULL) {
             dbeta->magnitude[i] = args->accumulate ? fabs(dbeta->value[i]) : 0;
         }
     }
-    for (int64_t n = 0; n < args->n; n++) {
+    for (int64_t n = 0; n < norms; n++) {
+        int64_t x_at = norm_start(n, args->heads, c, args->x_row);
+        int64_t y_at = norm_start(n, args->heads, c, args->dy_row);
         double g_sum = 0, gh_sum = 0;
         for (int64_t i = 0; i < c; i++) {
-            double hat = fabs(x[n * c + i] - at(mean, n)) * rstd[n];
-            double g = fabs(dy[n * c + i] * gamma[i]);
+            double hat = fabs(x[x_at + i] - at(mean, n)) * rstd[n], y = fabs(dy[y_at + i]);
+            double g = y * (fabs(gamma[i]) + fabs((double)args->gamma_offset));
             g_sum += g / (double)c;
             gh_sum += g * hat / (double)c;
-            dgamma->magnitude[i] += fabs(dy[n * c + i]) * hat;
+            dgamma->magnitude[i] += y * hat;
             if (dbeta != NULL) {
-                dbeta->magnitude[i] += fabs(dy[n * c + i]);
+                dbeta->magnitude[i] += y;
             }
         }
         g_sum = args->kind == TERN_NORM_LAYER ? g_sum : 0;
         for (int64_t i = 0; i < c; i++) {
-            double hat = fabs(x[n * c + i] - at(mean, n)) * rstd[n];
-            double g = fabs(dy[n * c + i] * gamma[i]);
-            dx->magnitude[n * c + i] =
-                rstd[n] * (g + g_sum + hat * gh_sum) + fabs(at(dresidual, n * c + i));
+            double hat = fabs(x[x_at + i] - at(mean, n)) * rstd[n];
+            double g = fabs(dy[y_at + i]) * (fabs(gamma[i]) + fabs((double)args->gamma_offset));
+            dx->magnitude[y_at + i] =
+                rstd[n] * (g + g_sum + hat * gh_sum) + fabs(at(dresidual, y_at + i));
         }
     }
 }
@@ -282,6 +326,19 @@ static void add_abs(struct part to,
     }
 }
 
+/* A score, through the cap if there is one. */
+static double score_of(const struct attention_view *a, int64_t q, int64_t kv)
+{
+    double cap = (double)a->args->softcap;
+    double score = (double)a->args->scale * dot(a->q, q, a->k, kv, a->args->d);
+    return cap > 0 ? cap * tanh(score / cap) : score;
+}
+
+static double score_slope(const struct attention_view *a, double score)
+{
+    return a->args->softcap > 0 ? 1 - pow(score / (double)a->args->softcap, 2) : 1;
+}
+
 /* The log-sum of a query whose forward did not keep it. */
 static double log_sum(const struct attention_view *a,
                       int64_t q,
@@ -293,7 +350,7 @@ static double log_sum(const struct attention_view *a,
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t key = first; key <= last; key++) {
             int64_t kv = kv0 + key * a->args->kv_row;
-            double score = (double)a->args->scale * dot(a->q, q, a->k, kv, a->args->d);
+            double score = score_of(a, q, kv);
             max = pass == 0 ? fmax(max, score) : max;
             total += pass == 0 ? 0 : exp(score - max);
         }
@@ -325,15 +382,17 @@ static void attention_query(struct attention_view *a, int64_t b, int64_t head, i
     double condition = 1 + size + (bwd ? fabs(lse) : 0);
     for (int64_t key = first; key <= last; key++) {
         int64_t kv = kv0 + key * args->kv_row;
-        double weight = exp(scale * dot(a->q, q, a->k, kv, d) - lse);
+        double score = score_of(a, q, kv);
+        double weight = exp(score - lse);
         struct weight p = {weight, weight * condition};
         if (!bwd) {
             add_abs(a->out, out, p, a->v, kv, d);
             continue;
         }
-        struct weight ds = {weight * (dot(a->dout, out, a->v, kv, d) - delta) * scale,
-                            p.size * (dot_abs(a->dout, out, a->v, kv, d) + delta_abs) *
-                                fabs(scale)};
+        /* the slope of a cap may be small, its rounding is not */
+        struct weight ds = {
+            weight * (dot(a->dout, out, a->v, kv, d) - delta) * scale * score_slope(a, score),
+            p.size * (dot_abs(a->dout, out, a->v, kv, d) + delta_abs) * fabs(scale)};
         add_abs(a->dq, q, ds, a->k, kv, d);
         add_abs(a->dk, kv, ds, a->q, q, d);
         add_abs(a->dv, kv, p, a->dout, out, d);
@@ -374,7 +433,10 @@ static void rope(struct tern_instance *in, const struct view *v)
     const double *cosines = input(v, "cos"), *sines = input(v, "sin");
     const double *starts = input(v, "starts");
     struct tern_tensor *x = output(in, "x");
-    int64_t half = args->d / 2;
+    int64_t half = (args->rotary_d > 0 ? args->rotary_d : args->d) / 2;
+    for (int64_t i = 0; i < tern_tensor_elements(x); i++) {
+        x->magnitude[i] = 0; /* what no position turns stays as it was */
+    }
     for (int64_t i = 0; i < args->n * args->heads * half; i++) {
         int64_t n = i / (args->heads * half), head = i / half % args->heads, j = i % half;
         int64_t lo = n * args->x_row + head * args->d + j;
@@ -433,27 +495,36 @@ static void glu(struct tern_instance *in, const struct view *v)
     }
 }
 
+static double capped(double x, double cap)
+{
+    return cap > 0 ? cap * tanh(x / cap) : x;
+}
+
 static void cross_entropy(struct tern_instance *in, const struct view *v)
 {
     const struct tern_cross_entropy_args *args = &in->args.cross_entropy;
-    const double *x = input(v, "logits"), *targets = input(v, "targets");
+    const double *logits = input(v, "logits"), *targets = input(v, "targets");
+    double cap = (double)args->softcap;
     struct tern_tensor *half = output(in, "dlogits"), *nll = output(in, "nll");
     struct tern_tensor *gradient = half != NULL ? half : output(in, "logits");
     int64_t stride = half != NULL ? args->ldd : args->ld;
     for (int64_t r = 0; r < args->rows; r++) {
         double max = -INFINITY, total = 0;
-        const double *row = x + r * args->ld;
+        const double *row = logits + r * args->ld;
         for (int64_t i = 0; i < args->v; i++) {
-            max = fmax(max, row[i]);
+            max = fmax(max, capped(row[i], cap));
         }
         for (int64_t i = 0; i < args->v; i++) {
-            total += exp(row[i] - max);
+            total += exp(capped(row[i], cap) - max);
         }
         bool counts = targets[r] >= 0 && targets[r] < (double)args->v;
-        double target = counts ? row[(int64_t)targets[r]] : 0;
+        double target = counts ? capped(row[(int64_t)targets[r]], cap) : 0;
         nll->magnitude[r] = counts ? fabs(max) + log(total) + fabs(target) + 1 : 0;
         for (int64_t i = 0; i < args->v; i++) {
-            double p = exp(row[i] - max) / total * (1 + max - row[i]);
+            double x = capped(row[i], cap);
+            /* a capped logit is rounded itself; the slope of the cap may be small, its rounding is not */
+            double condition = 1 + max - x + (cap > 0 ? fabs(max) + fabs(x) : 0);
+            double p = exp(x - max) / total * condition;
             bool is_target = (double)i == targets[r];
             gradient->magnitude[r * stride + i] = counts ? p + (is_target ? 1 : 0) : 0;
         }
@@ -483,9 +554,41 @@ static void adamw(struct tern_instance *in, const struct view *v)
     }
 }
 
+static void moe_route(struct tern_instance *in, const struct view *v)
+{
+    const struct tern_moe_route_args *args = &in->args.moe_route;
+    const double *logits = input(v, "logits"), *experts = wanted(v, "experts");
+    struct tern_tensor *weights = output(in, "weights");
+    for (int64_t i = 0; i < args->n * args->top_k; i++) {
+        const double *row = logits + i / args->top_k * args->expert_count;
+        double most = row[(int64_t)experts[i / args->top_k * args->top_k]], range = 0;
+        for (int64_t e = 0; e < args->expert_count; e++) {
+            range = fmax(range, fmin(most - row[e], 100)); /* beyond that nothing is left */
+        }
+        weights->magnitude[i] *= 1 + range;
+        weights->underflow[i] = 1;
+    }
+}
+
+static void moe_combine(struct tern_instance *in, const struct view *v)
+{
+    const struct tern_moe_combine_args *args = &in->args.moe_combine;
+    const double *x = input(v, "x"), *weights = input(v, "weights"), *pairs = input(v, "pairs");
+    struct tern_tensor *out = output(in, "out");
+    for (int64_t i = 0; i < args->n * args->c; i++) {
+        out->magnitude[i] = 0;
+        for (int64_t j = 0; j < args->top_k; j++) {
+            int64_t pair = i / args->c * args->top_k + j;
+            out->magnitude[i] +=
+                fabs(weights[pair] * x[(int64_t)pairs[pair] * args->c + i % args->c]);
+        }
+    }
+}
+
 void tern_instance_magnitudes(struct tern_instance *in, const struct tern_result *want)
 {
     static void (*const formulas[TERN_OP_COUNT])(struct tern_instance *, const struct view *) = {
+        [TERN_OP_EMBED_FWD] = embed_fwd,
         [TERN_OP_EMBED_BWD] = embed_bwd,
         [TERN_OP_NORM_FWD] = norm_fwd,
         [TERN_OP_NORM_BWD] = norm_bwd,
@@ -500,6 +603,8 @@ void tern_instance_magnitudes(struct tern_instance *in, const struct tern_result
         [TERN_OP_GLU_BWD] = glu,
         [TERN_OP_CROSS_ENTROPY] = cross_entropy,
         [TERN_OP_ADAMW] = adamw,
+        [TERN_OP_MOE_ROUTE] = moe_route,
+        [TERN_OP_MOE_COMBINE] = moe_combine,
     };
     struct view v = {in, want};
     default_magnitudes(in, want);
