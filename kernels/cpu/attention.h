@@ -34,6 +34,12 @@ enum {
 #define LOG2_E 1.4426950408889634f
 #define LN_2   0.6931471805599453
 
+/* Queries are packed times this, so that scores come out in base 2, or, with a cap, as the tanh's argument. */
+static inline float query_factor(const struct tern_attention_args *a)
+{
+    return a->softcap > 0 ? a->scale / a->softcap : a->scale * LOG2_E;
+}
+
 /* c (TILE_ROWS, vectors * VF_LANES) = [c +] sum over p < k of a[r*a_row + p*a_k] * b[p*ldb +
  * column]. */
 VF_INLINE void tile_multiply(int vectors,

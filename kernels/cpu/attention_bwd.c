@@ -40,7 +40,7 @@ struct bwd_run {
 
 struct bwd_scratch {
     float *q, *dout;            /* (ROWS, dp) */
-    float *qt, *dot;            /* (dp, PANEL) panels; q scaled by scale * log2 e */
+    float *qt, *dot;            /* (dp, PANEL) panels; q times query_factor */
     float *dq;                  /* (ROWS, dp) */
     float *keys, *values;       /* (KEYS, dp) */
     float *dk, *dv;             /* (KEYS, dp), split only */
@@ -111,7 +111,7 @@ static void load_queries(const struct bwd_run *run, const struct queries *q, str
         /* out passes through dq, which is cleared below. */
         load_row_any(s->dq, tern_cpu_ptr(a->out), out, a->d, dp, 1.0f, bf16);
         load_row_any(s->dout + r * dp, tern_cpu_ptr(a->dout), out, a->d, dp, 1.0f, bf16);
-        load_row_any(s->q + r * dp, tern_cpu_ptr(a->q), from, a->d, dp, a->scale * LOG2_E, bf16);
+        load_row_any(s->q + r * dp, tern_cpu_ptr(a->q), from, a->d, dp, query_factor(a), bf16);
         s->lse[r] = lse[t] * LOG2_E;
         s->delta[r] = row_dot(s->dq, s->dout + r * dp, dp);
         s->at[r] = (float)(offset + t);
@@ -135,6 +135,7 @@ static void score_panel(const struct bwd_run *run,
 {
     const struct tern_attention_args *a = run->args;
     float *pt = s->pt + r0, *dst = s->dst + r0;
+    vf cap = vf_set1(a->softcap * LOG2_E);
     for (int64_t j = 0; j < keys[TILE_VECTORS - 1]; j += TILE_ROWS) {
         int done = vectors_done(keys, j);
         tile_from(done, s->keys + j * run->dp, run->dp, 1, s->qt + r0 * run->dp, PANEL,
@@ -149,14 +150,20 @@ static void score_panel(const struct bwd_run *run,
         vf first = vf_load(s->from + r0 + lane) - vf_set1((float)k0);
         for (int64_t j = 0; j < keys[v]; j++) {
             float *p_at = pt + j * ROWS + lane, *ds_at = dst + j * ROWS + lane;
-            vf p = vf_exp2(vf_load(p_at) - lse);
+            vf score = vf_load(p_at), slope = vf_set1(1.0f);
+            if (a->softcap > 0) {
+                score = vf_tanh(score);
+                slope = slope - score * score;
+                score = cap * score;
+            }
+            vf p = vf_exp2(score - lse);
             if (masked) {
                 vf key = vf_set1((float)j);
                 p = vf_if_less(last, key, vf_zero(), p);
                 p = vf_if_less(key, first, vf_zero(), p);
             }
             vf_store(p_at, p);
-            vf_store(ds_at, p * (vf_load(ds_at) - delta));
+            vf_store(ds_at, p * (vf_load(ds_at) - delta) * slope);
         }
         for (int64_t j = keys[v]; j < KEYS; j++) {
             vf_store(pt + j * ROWS + lane, vf_zero());
@@ -256,7 +263,7 @@ static void store_dq(const struct bwd_run *run,
     }
 }
 
-/* dk was summed with queries scaled by scale * log2 e. */
+/* dk was summed with queries times query_factor. */
 static void store_dkv(const struct bwd_run *run,
                       int64_t b,
                       int64_t kv,
@@ -266,9 +273,10 @@ static void store_dkv(const struct bwd_run *run,
                       const float *dv)
 {
     const struct tern_attention_args *a = run->args;
+    float factor = a->softcap > 0 ? a->softcap : (float)LN_2; /* scale by query_factor */
     for (int64_t j = 0; j < count; j++) {
         int64_t to = b * a->kv_batch + (k0 + j) * a->kv_row + kv * a->d;
-        store_row_any(tern_cpu_ptr(a->dk), to, dk + j * run->dp, a->d, (float)LN_2,
+        store_row_any(tern_cpu_ptr(a->dk), to, dk + j * run->dp, a->d, factor,
                       a->dtype == TERN_BF16);
         store_row_any(tern_cpu_ptr(a->dv), to, dv + j * run->dp, a->d, 1.0f, a->dtype == TERN_BF16);
     }

@@ -3,8 +3,8 @@
  *
  * A task is (batch, key/value head, run of query positions); its rows are the run's positions times
  * the H/K query heads of the group, position-major, so that a panel of lanes spans few positions.
- * For each block of keys and each panel: S^T = K Q^T (scaled by scale * log2 e when Q was packed),
- * mask, new maximum, P = 2^(S - max), rescale O^T if the maximum moved, O^T += V^T P. A row's
+ * For each block of keys and each panel: S^T = K Q^T (scaled by scale * log2 e when Q was packed; with a
+ * cap by scale / cap, and then cap * log2 e * tanh), mask, new maximum, P = 2^(S - max), rescale O^T if the maximum moved, O^T += V^T P. A row's
  * numbers depend on its own keys in blocks of ATTN_KEYS_FWD alone, never on the run or panel it
  * sits in, so runs may be cut to suit the thread count.
  *
@@ -71,7 +71,7 @@ static void pack_queries(const struct fwd_run *run, const struct block *q, struc
             int64_t t = q->t0 + r / q->heads, head = q->head0 + r % q->heads;
             int64_t at = q->b * a->q_batch + t * a->q_row + head * a->d;
             load_row_any(s->rows + lane * run->dp, tern_cpu_ptr(a->q), at, a->d, run->dp,
-                         a->scale * LOG2_E, a->dtype == TERN_BF16);
+                         query_factor(a), a->dtype == TERN_BF16);
             s->at[r0 + lane] = (float)(offset + t);
             s->from[r0 + lane] = (float)first_key(a, q->b, offset + t);
         }
@@ -103,6 +103,18 @@ static void mask_scores(float *st,
             vf key = vf_set1((float)j);
             vf x = vf_if_less(last, key, never, vf_load(s));
             vf_store(s, vf_if_less(key, oldest, never, x));
+        }
+    }
+}
+
+/* A panel's scores through the cap, in base 2; vector v has keys[v] rows. */
+static void cap_scores(float *st, const int64_t keys[TILE_VECTORS], float softcap)
+{
+    vf cap = vf_set1(softcap * LOG2_E);
+    for (int v = 0; v < TILE_VECTORS; v++) {
+        for (int64_t j = 0; j < keys[v]; j++) {
+            float *s = st + j * PANEL + v * VF_LANES;
+            vf_store(s, cap * vf_tanh(vf_load(s)));
         }
     }
 }
@@ -190,6 +202,9 @@ static void attend_panel(const struct fwd_run *run,
     for (int64_t j = 0; j < all; j += TILE_ROWS) {
         tile_from(vectors_done(keys, j), s->keys + j * run->dp, run->dp, 1, qt, PANEL,
                   s->st + j * PANEL, PANEL, a->d, false);
+    }
+    if (a->softcap > 0) {
+        cap_scores(s->st, keys, a->softcap);
     }
     if (k0 + all - 1 > low || k0 < first_key(a, q->b, high)) {
         mask_scores(s->st, s->at + r0, s->from + r0, k0, keys, low, has_first_key(a));
@@ -322,7 +337,7 @@ VF_INLINE void add_values(int rows,
     }
 }
 
-/* Scores of keys [from, to) for every row: p[r*KEYS + j]. */
+/* Scores of keys [from, to) for every row, in base 2 and capped: p[r*KEYS + j]. */
 VF_INLINE void few_scores(const struct tern_attention_args *a,
                           const float *q,
                           int64_t rows,
@@ -345,6 +360,15 @@ VF_INLINE void few_scores(const struct tern_attention_args *a,
         }
         for (int64_t r = 0; r < rows; r++) {
             p[r * KEYS + j] = dot(q + r * dp, k, at + j * a->kv_row, a->d, bf16);
+        }
+    }
+    if (a->softcap > 0) {
+        vf cap = vf_set1(a->softcap * LOG2_E);
+        for (int64_t r = 0; r < rows; r++) {
+            float *row = p + r * KEYS + from;
+#define STEP(i, n) vf_put_n(row, i, cap *vf_tanh(vf_get_n(row, i, n, false)), n, false)
+            VF_EACH(to - from, STEP);
+#undef STEP
         }
     }
 }
@@ -452,7 +476,7 @@ static void attend_few_task(void *arg, int64_t task, int thread)
     for (int64_t r = 0; r < f.rows; r++) {
         int64_t t = r / run->group, h = f.kv * run->group + r % run->group;
         load_row_any(f.q + r * run->dp, tern_cpu_ptr(a->q),
-                     f.b * a->q_batch + t * a->q_row + h * a->d, a->d, run->dp, a->scale * LOG2_E,
+                     f.b * a->q_batch + t * a->q_row + h * a->d, a->d, run->dp, query_factor(a),
                      bf16);
         float *state = few_state(run, head, split, r);
         memset(state, 0, (size_t)(run->dp + 2) * sizeof *state);

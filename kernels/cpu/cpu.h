@@ -100,5 +100,8 @@ tern_status tern_cpu_cross_entropy(struct tern_device *, const struct tern_cross
 tern_status tern_cpu_adamw(struct tern_device *, const struct tern_adamw_args *);
 tern_status tern_cpu_sumsq(struct tern_device *, const struct tern_sumsq_args *);
 tern_status tern_cpu_cast(struct tern_device *, const struct tern_cast_args *);
+tern_status tern_cpu_softcap(struct tern_device *, const struct tern_softcap_args *);
+tern_status tern_cpu_moe_route(struct tern_device *, const struct tern_moe_route_args *);
+tern_status tern_cpu_moe_combine(struct tern_device *, const struct tern_moe_combine_args *);
 
 #endif

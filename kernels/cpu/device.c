@@ -161,8 +161,9 @@ static const struct tern_ops g_cpu_ops = {
     .adamw = tern_cpu_adamw,
     .sumsq = tern_cpu_sumsq,
     .cast = tern_cpu_cast,
-    .lacks = TERN_LACKS_EMBED_SCALE | TERN_LACKS_NORM_HEADS | TERN_LACKS_NORM_OFFSET |
-             TERN_LACKS_SOFTCAP | TERN_LACKS_ROTARY_PART,
+    .softcap = tern_cpu_softcap,
+    .moe_route = tern_cpu_moe_route,
+    .moe_combine = tern_cpu_moe_combine,
 };
 
 void tern_cpu_parallel(struct tern_cpu_device *device, int64_t count, tern_cpu_task task, void *arg)

@@ -8,20 +8,36 @@ enum {
     COLUMNS_MIN = 32
 };
 
+static int64_t position_of(const struct tern_embed_fwd_args *a, int64_t row)
+{
+    return a->first_position + row % a->t - tern_cpu_start(a->starts, row);
+}
+
 VF_INLINE void embed_row(const struct tern_embed_fwd_args *a, int64_t row, bool bf16)
 {
     const int32_t *ids = tern_cpu_ptr(a->ids);
     const void *wte = tern_cpu_ptr(a->wte), *wpe = tern_cpu_ptr(a->wpe);
     void *out = tern_cpu_ptr(a->out);
     int64_t token = (int64_t)ids[row] * a->c, to = row * a->c;
+    if (a->scale != 0 && a->scale != 1) {
+        vf scale = vf_set1(a->scale);
+        int64_t at = wpe == NULL ? 0 : position_of(a, row) * a->c;
+#define STEP(i, n) \
+    vf_put_n(out, to + (i), \
+             vf_fma(scale, vf_get_n(wte, token + (i), n, bf16), \
+                    wpe == NULL ? vf_zero() : vf_get_n(wpe, at + (i), n, bf16)), \
+             n, bf16)
+        VF_EACH(a->c, STEP);
+#undef STEP
+        return;
+    }
     if (wpe == NULL) {
         size_t bytes = bf16 ? sizeof(tern_bf16) : sizeof(float);
         memcpy((char *)out + (size_t)to * bytes, (const char *)wte + (size_t)token * bytes,
                (size_t)a->c * bytes);
         return;
     }
-    int64_t position = a->first_position + row % a->t - tern_cpu_start(a->starts, row);
-    int64_t place = position * a->c;
+    int64_t place = position_of(a, row) * a->c;
 #define STEP(i, n) \
     vf_put_n(out, to + (i), \
              vf_get_n(wte, token + (i), n, bf16) + vf_get_n(wpe, place + (i), n, bf16), n, bf16)
@@ -66,6 +82,7 @@ VF_INLINE void embed_bwd_columns(const struct tern_embed_bwd_args *a,
     const int32_t *ids = tern_cpu_ptr(a->ids);
     const void *dout = tern_cpu_ptr(a->dout);
     float *dwte = tern_cpu_ptr(a->dwte), *dwpe = tern_cpu_ptr(a->dwpe);
+    vf scale = vf_set1(a->scale == 0 ? 1.0f : a->scale); /* times 1 changes no bit */
     for (int64_t row = 0; row < a->n; row++) {
         int64_t from = row * a->c + begin;
         int64_t token = (int64_t)ids[row] * a->c + begin;
@@ -80,7 +97,8 @@ VF_INLINE void embed_bwd_columns(const struct tern_embed_bwd_args *a,
 #define STEP(i, n) \
     do { \
         vf d_ = vf_get_n(dout, from + (i), n, bf16); \
-        vf_put_n(dwte, token + (i), vf_get_n(dwte, token + (i), n, false) + d_, n, false); \
+        vf w_ = vf_get_n(dwte, token + (i), n, false) + d_ * scale; \
+        vf_put_n(dwte, token + (i), w_, n, false); \
         if (dwpe != NULL) { \
             vf_put_n(dwpe, place + (i), vf_get_n(dwpe, place + (i), n, false) + d_, n, false); \
         } \

@@ -22,7 +22,10 @@
     X(cross_entropy, tern_cross_entropy_args) \
     X(adamw, tern_adamw_args) \
     X(sumsq, tern_sumsq_args) \
-    X(cast, tern_cast_args)
+    X(cast, tern_cast_args) \
+    X(softcap, tern_softcap_args) \
+    X(moe_route, tern_moe_route_args) \
+    X(moe_combine, tern_moe_combine_args)
 
 #define TERN_CPU_DECLARE_LEVEL(op, args) \
     tern_status tern_cpu_##op##_generic(struct tern_cpu_device *, const struct args *); \

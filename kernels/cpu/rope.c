@@ -1,4 +1,5 @@
-/* rope.c - rotary positions in place, half split: x (N, heads, D), cos and sin (P, D/2) f32. */
+/* rope.c - rotary positions in place, half split: the first R elements of heads x (N, heads, D), cos and sin
+ * (P, R/2) f32. */
 #include "kernels/cpu/ops_level.h"
 #include "kernels/cpu/vec.h"
 
@@ -28,7 +29,7 @@ VF_INLINE void rotate(void *x,
 
 VF_INLINE void rope_row(const struct tern_rope_args *a, int64_t row, bool bf16)
 {
-    int64_t half = a->d / 2;
+    int64_t half = (a->rotary_d > 0 ? a->rotary_d : a->d) / 2;
     int64_t position = a->first_position + row % a->t - tern_cpu_start(a->starts, row);
     const float *cos = (const float *)tern_cpu_ptr(a->cos) + position * half;
     const float *sin = (const float *)tern_cpu_ptr(a->sin) + position * half;

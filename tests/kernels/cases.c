@@ -402,7 +402,7 @@ static void add_optimizer(void)
  * rotary positions of a part of a head. */
 static void add_family_rows(void)
 {
-    static const int64_t widths[] = {1, 15, 16, 64, 127, 256};
+    static const int64_t widths[] = {2, 15, 16, 64, 127, 256};
     for (size_t i = 0; i < sizeof widths / sizeof widths[0]; i++) {
         int64_t c = widths[i], odd = (int64_t)(i & 1);
         add(TERN_OP_EMBED_FWD, TERN_DATA_NORMAL, DIMS(12, 4, c, 9, odd, 0, 0, 1));
