@@ -229,10 +229,6 @@ static tern_status check_heads(const struct tern_model_config *config)
                          (long long)config->width, (long long)config->heads,
                          (long long)config->kv_heads, (long long)config->head_width);
     }
-    if (config->family == TERN_FAMILY_GPT2 && !config->tied_embeddings) {
-        return tern_fail(TERN_ERR_CONFIG,
-                         "model.tied_embeddings: found false, expected true for gpt2");
-    }
     if (!config->features.has_positions && config->rope_width == config->head_width &&
         config->head_width % 2 != 0) {
         return tern_fail(TERN_ERR_CONFIG,

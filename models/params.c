@@ -98,6 +98,7 @@ static const struct row g_gpt2[] = {
      TERN_INIT_ONE, false, ALWAYS},
     {SCOPE_LAST, "transformer.ln_f.bias", TERN_ROLE_FINAL_NORM_BIAS, DIM_C, DIM_NONE,
      TERN_INIT_ZERO, false, ALWAYS},
+    {SCOPE_LAST, "lm_head.weight", TERN_ROLE_HEAD, DIM_V, DIM_C, TERN_INIT_NORMAL, true, UNTIED},
 };
 
 /* Llama and all that are wired like it; the names are the same in most. */
