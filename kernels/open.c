@@ -112,6 +112,16 @@ tern_status tern_device_open_at(const char *name,
     return backend->open(seat, out);
 }
 
+bool tern_device_borrow(struct tern_device *device, const void *host, struct tern_dptr *out)
+{
+    struct tern_dptr p = {(uint64_t)(uintptr_t)host};
+    if (device->ops->device->host_view(device, p) != host) {
+        return false;
+    }
+    *out = p;
+    return true;
+}
+
 void tern_device_close(struct tern_device *device)
 {
     if (device != NULL) {

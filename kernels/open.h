@@ -23,6 +23,9 @@ struct tern_device_seat {
 TERN_MUST_CHECK tern_status tern_device_open_at(const char *name,
                                                 const struct tern_device_seat *seat,
                                                 struct tern_device **out);
+/* Whether the device computes from host memory: *out is then the address of `host` to its ops, which must only read
+ * there. */
+bool tern_device_borrow(struct tern_device *device, const void *host, struct tern_dptr *out);
 void tern_device_close(struct tern_device *device);
 /* Writes up to `capacity` rows; returns how many backends there are. */
 int tern_backend_list(struct tern_backend_info *out, int capacity);

@@ -1,30 +1,24 @@
-/* infer.c - tokens in, logits out, keys and values kept. */
-#include "models/infer.h"
-
+/* infer.c - tokens in, logits out, keys and values kept: memory, embeddings, positions, the head. */
+#include "models/infer_impl.h"
 #include "runtime/base/check.h"
 #include "runtime/base/mem.h"
 
-enum {
-    LOGIT_ROWS = 16
-}; /* rows of logits made at a time */
+#include <string.h>
 
-struct tern_infer {
-    const struct tern_model *model;
-    struct tern_device *device;
-    struct tern_dptr weights;
-    struct tern_infer_options options;
-    int64_t position;
-    struct tern_dptr memory;
-    struct tern_dptr ids;      /* i32 (chunk) */
-    struct tern_dptr cache;    /* (L, positions, 2 K D): keys, then values in a row */
-    struct tern_dptr x, x2;    /* (chunk, C) the stream */
-    struct tern_dptr branch;   /* (chunk, C) */
-    struct tern_dptr norm;     /* (chunk, C) */
-    struct tern_dptr q, att;   /* (chunk, H D) */
-    struct tern_dptr up, act;  /* (chunk, F or 2F), (chunk, F) */
-    struct tern_dptr logits;   /* f32 (LOGIT_ROWS, V) */
-    struct tern_dptr cos, sin; /* f32 (positions, D/2) */
+enum {
+    LOGIT_BYTES = 4 << 20, /* made at a time */
+    LOGIT_ROWS = 16        /* at least, if asked for as many */
 };
+
+static int64_t max_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
 static struct tern_dptr take(uint64_t base, uint64_t *used, int64_t elements, enum tern_dtype dtype)
 {
@@ -33,38 +27,82 @@ static struct tern_dptr take(uint64_t base, uint64_t *used, int64_t elements, en
     return p;
 }
 
-static int64_t kv_width(const struct tern_model *model)
+static int64_t kv_width(const struct tern_model_config *c)
 {
-    return model->config.kv_heads * model->config.head_width;
+    return c->kv_heads * c->head_width;
 }
 
-static int64_t q_width(const struct tern_model *model)
+static int64_t q_width(const struct tern_model_config *c)
 {
-    return model->config.heads * model->config.head_width;
+    return c->heads * c->head_width;
+}
+
+static int64_t up_width(const struct tern_model_config *c)
+{
+    return c->features.is_gated ? 2 * c->ff_width : c->ff_width;
+}
+
+/* Positions that a rotary table has: all, or those of one call where they depend on the length. */
+static int64_t table_positions(const struct tern_infer *infer)
+{
+    return tern_rope_follows_length(&infer->model->config) ? infer->options.chunk
+                                                           : infer->options.positions;
+}
+
+static void place_experts(struct tern_infer *infer, uint64_t base, uint64_t *used)
+{
+    const struct tern_model_config *c = &infer->model->config;
+    enum tern_dtype dtype = infer->model->dtype;
+    int64_t n = infer->options.chunk;
+    int64_t pairs = n * c->experts_used;
+    infer->router_logits = take(base, used, n * c->experts, dtype);
+    infer->chosen = take(base, used, pairs, TERN_I32);
+    infer->shares = take(base, used, pairs, TERN_F32);
+    infer->pairs = take(base, used, pairs, TERN_I32);
+    infer->rows = take(base, used, pairs, TERN_I32);
+    infer->starts = take(base, used, c->experts + 1, TERN_I32);
+    infer->gathered = take(base, used, pairs * c->width, dtype);
+    infer->expert_out = take(base, used, pairs * c->width, dtype);
+    infer->expert_up = take(base, used, pairs * 2 * c->expert_ff_width, dtype);
+    infer->expert_act = take(base, used, pairs * c->expert_ff_width, dtype);
+}
+
+static void place_rope(struct tern_infer *infer, uint64_t base, uint64_t *used)
+{
+    const struct tern_model_config *c = &infer->model->config;
+    int64_t count = table_positions(infer) * (c->rope_width / 2);
+    for (int i = 0; i < (c->rope_theta_local > 0 ? 2 : 1); i++) {
+        infer->cos[i] = take(base, used, count, TERN_F32);
+        infer->sin[i] = take(base, used, count, TERN_F32);
+    }
 }
 
 static size_t place(struct tern_infer *infer, uint64_t base)
 {
-    const struct tern_model *model = infer->model;
-    const struct tern_model_config *c = &model->config;
-    enum tern_dtype dtype = model->dtype;
+    const struct tern_model_config *c = &infer->model->config;
+    enum tern_dtype dtype = infer->model->dtype;
     int64_t n = infer->options.chunk;
     uint64_t used = 0;
+    infer->logit_rows = min_i64(n, max_i64(LOGIT_ROWS, LOGIT_BYTES / (c->vocab_size * 4)));
     infer->ids = take(base, &used, n, TERN_I32);
-    infer->cache =
-        take(base, &used, c->layers * infer->options.positions * 2 * kv_width(model), dtype);
+    infer->cache = take(base, &used, c->layers * infer->options.positions * 2 * kv_width(c), dtype);
     infer->x = take(base, &used, n * c->width, dtype);
     infer->x2 = take(base, &used, n * c->width, dtype);
     infer->branch = take(base, &used, n * c->width, dtype);
     infer->norm = take(base, &used, n * c->width, dtype);
-    infer->q = take(base, &used, n * q_width(model), dtype);
-    infer->att = take(base, &used, n * q_width(model), dtype);
-    infer->up = take(base, &used, n * model->layers[0].up.out, dtype);
-    infer->act = take(base, &used, n * c->ff_width, dtype);
-    infer->logits = take(base, &used, LOGIT_ROWS * c->vocab_size, TERN_F32);
-    if (model->position_embedding < 0) {
-        infer->cos = take(base, &used, infer->options.positions * (c->head_width / 2), TERN_F32);
-        infer->sin = take(base, &used, infer->options.positions * (c->head_width / 2), TERN_F32);
+    infer->q = take(base, &used, n * q_width(c), dtype);
+    infer->att = take(base, &used, n * q_width(c), dtype);
+    if (c->experts > 0) {
+        place_experts(infer, base, &used);
+    } else {
+        infer->up = take(base, &used, n * up_width(c), dtype);
+        infer->act = take(base, &used, n * c->ff_width, dtype);
+    }
+    infer->logits = take(base, &used, infer->logit_rows * c->vocab_size, TERN_F32);
+    infer->targets = take(base, &used, infer->logit_rows, TERN_I32);
+    infer->nll = take(base, &used, infer->logit_rows, TERN_F32);
+    if (!c->features.has_positions) {
+        place_rope(infer, base, &used);
     }
     return used;
 }
@@ -75,26 +113,25 @@ size_t tern_infer_bytes(const struct tern_model *model, const struct tern_infer_
     return place(&infer, 0);
 }
 
-static tern_status upload_rope(struct tern_infer *infer)
+/* Tables of `count` positions from `first` on, of a sequence of infer->length tokens. */
+static tern_status upload_rope(struct tern_infer *infer, int64_t first, int64_t count)
 {
     const struct tern_model_config *c = &infer->model->config;
-    int64_t count = infer->options.positions * (c->head_width / 2);
-    if (infer->model->position_embedding >= 0) {
-        return TERN_OK;
-    }
-    float *tables = tern_alloc("rope", 2 * (size_t)count * sizeof *tables);
+    const struct tern_device_table *table = infer->device->ops->device;
+    int64_t values = count * (c->rope_width / 2);
+    size_t bytes = (size_t)values * sizeof(float);
+    float *tables = tern_alloc("rope", 2 * bytes);
+    tern_status status = TERN_OK;
     if (tables == NULL) {
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate rotary tables of %lld values",
-                         (long long)(2 * count));
+                         (long long)(2 * values));
     }
-    tern_rope_tables(c, false, infer->options.positions, 0, infer->options.positions, tables,
-                     tables + count);
-    const struct tern_device_table *table = infer->device->ops->device;
-    tern_status status =
-        table->upload(infer->device, infer->cos, tables, (size_t)count * sizeof *tables);
-    if (status == TERN_OK) {
-        status = table->upload(infer->device, infer->sin, tables + count,
-                               (size_t)count * sizeof *tables);
+    for (int i = 0; i < (c->rope_theta_local > 0 ? 2 : 1) && status == TERN_OK; i++) {
+        tern_rope_tables(c, i == 1, infer->length, first, count, tables, tables + values);
+        status = table->upload(infer->device, infer->cos[i], tables, bytes);
+        if (status == TERN_OK) {
+            status = table->upload(infer->device, infer->sin[i], tables + values, bytes);
+        }
     }
     tern_free(tables);
     return status;
@@ -102,26 +139,46 @@ static tern_status upload_rope(struct tern_infer *infer)
 
 static tern_status prepare_device(struct tern_infer *infer)
 {
-    const struct tern_model *model = infer->model;
-    int64_t widest = model->layers[0].up.out > model->config.width ? model->layers[0].up.out
-                                                                   : model->config.width;
+    const struct tern_model_config *c = &infer->model->config;
+    int64_t experts = c->experts > 0 ? c->experts_used : 1;
     struct tern_op_limits limits = {
-        .rows = infer->options.chunk > LOGIT_ROWS ? infer->options.chunk : LOGIT_ROWS,
+        .rows = max_i64(infer->options.chunk * experts, infer->logit_rows),
         .sequence = infer->options.positions,
-        .width = widest,
-        .heads = model->config.heads,
-        .kv_heads = model->config.kv_heads,
-        .head_width = model->config.head_width,
+        .width =
+            max_i64(max_i64(up_width(c), 2 * c->expert_ff_width), max_i64(c->width, q_width(c))),
+        .heads = c->heads,
+        .kv_heads = c->kv_heads,
+        .head_width = c->head_width,
         .batch = 1,
-        .vocab = model->config.vocab_size,
+        .vocab = c->vocab_size,
     };
     size_t bytes;
     return tern_device_prepare(infer->device, &limits, &bytes);
 }
 
+/* Host memory that calls need. */
+static tern_status take_host(struct tern_infer *infer)
+{
+    const struct tern_model_config *c = &infer->model->config;
+    if (c->experts > 0) {
+        infer->starts_host =
+            tern_alloc_zero("infer", (size_t)c->experts + 1, sizeof *infer->starts_host);
+    }
+    if (c->rope_scaling == TERN_ROPE_LONGROPE) {
+        infer->ids_host =
+            tern_alloc_zero("infer", (size_t)infer->options.positions, sizeof *infer->ids_host);
+    }
+    infer->staging =
+        tern_alloc_zero("infer", (size_t)(infer->options.chunk * c->width), sizeof *infer->staging);
+    bool is_whole = infer->staging != NULL && (c->experts == 0 || infer->starts_host != NULL) &&
+                    (c->rope_scaling != TERN_ROPE_LONGROPE || infer->ids_host != NULL);
+    return is_whole ? TERN_OK
+                    : tern_fail(TERN_ERR_MEMORY, "cannot allocate buffers of an inference pass");
+}
+
 tern_status tern_infer_create(const struct tern_model *model,
                               struct tern_device *device,
-                              struct tern_dptr weights,
+                              const struct tern_placed *weights,
                               const struct tern_infer_options *options,
                               struct tern_infer **out)
 {
@@ -132,12 +189,18 @@ tern_status tern_infer_create(const struct tern_model *model,
     }
     *infer = (struct tern_infer){
         .model = model, .device = device, .weights = weights, .options = *options};
+    size_t bytes = place(infer, 0);
     tern_status status;
+    TERN_GOTO_IF_ERR(status, tern_infer_layers_init(infer), fail);
+    TERN_GOTO_IF_ERR(status, take_host(infer), fail);
     TERN_GOTO_IF_ERR(status, prepare_device(infer), fail);
-    TERN_GOTO_IF_ERR(
-        status, device->ops->device->alloc(device, "infer", place(infer, 0), &infer->memory), fail);
+    TERN_GOTO_IF_ERR(status, device->ops->device->alloc(device, "infer", bytes, &infer->memory),
+                     fail);
     place(infer, infer->memory.addr);
-    TERN_GOTO_IF_ERR(status, upload_rope(infer), fail);
+    if (!model->config.features.has_positions && !tern_rope_follows_length(&model->config)) {
+        infer->length = options->positions;
+        TERN_GOTO_IF_ERR(status, upload_rope(infer, 0, options->positions), fail);
+    }
     *out = infer;
     return TERN_OK;
 fail:
@@ -151,6 +214,10 @@ void tern_infer_destroy(struct tern_infer *infer)
         return;
     }
     infer->device->ops->device->free(infer->device, infer->memory);
+    tern_infer_layers_fini(infer);
+    tern_free(infer->starts_host);
+    tern_free(infer->ids_host);
+    tern_free(infer->staging);
     tern_free(infer);
 }
 
@@ -165,204 +232,162 @@ void tern_infer_rewind(struct tern_infer *infer, int64_t position)
     infer->position = position;
 }
 
-static struct tern_dptr weight_at(const struct tern_infer *infer, int64_t offset)
+void tern_infer_expect(struct tern_infer *infer, int64_t length)
 {
-    return offset >= 0 ? tern_dptr_at(infer->weights, offset, infer->model->dtype)
-                       : (struct tern_dptr){0};
+    infer->expected = length;
 }
 
-/* d (n, cols) = x (n, in) W[:, first .. first + cols) + bias, rows of d ldd apart; gelu: through
- * it, up keeps the rest. */
-static tern_status project(struct tern_infer *infer,
-                           const struct tern_linear *linear,
-                           int64_t first,
-                           int64_t cols,
-                           int64_t n,
-                           struct tern_dptr x,
-                           struct tern_dptr d,
-                           int64_t ldd,
-                           const struct tern_dptr *pre)
-{
-    enum tern_dtype dtype = infer->model->dtype;
-    int64_t start = linear->weight + (linear->is_out_in ? first * linear->in : first);
-    struct tern_gemm_args args = {
-        .a = x,
-        .b = weight_at(infer, start),
-        .d = d,
-        .m = n,
-        .n = cols,
-        .k = linear->in,
-        .lda = linear->in,
-        .ldb = linear->is_out_in ? linear->in : linear->out,
-        .ldd = ldd,
-        .trans_b = linear->is_out_in,
-        .a_dtype = dtype,
-        .b_dtype = dtype,
-        .d_dtype = dtype,
-        .bias_dtype = dtype,
-        .compute = dtype,
-    };
-    if (linear->bias >= 0) {
-        args.bias = weight_at(infer, linear->bias + first);
-        args.epilogue = pre != NULL ? TERN_EPILOGUE_BIAS_GELU : TERN_EPILOGUE_BIAS;
-        args.aux = pre != NULL ? *pre : (struct tern_dptr){0};
-    }
-    return tern_op_gemm(infer->device, &args);
-}
-
-static tern_status norm(struct tern_infer *infer,
-                        int64_t weight,
-                        int64_t bias,
-                        int64_t n,
-                        struct tern_dptr x,
-                        struct tern_dptr residual,
-                        struct tern_dptr sum)
-{
-    const struct tern_model *model = infer->model;
-    return tern_op_norm_fwd(infer->device, &(struct tern_norm_fwd_args){
-                                               .x = x,
-                                               .residual = residual,
-                                               .sum = sum,
-                                               .gamma = weight_at(infer, weight),
-                                               .beta = weight_at(infer, bias),
-                                               .out = infer->norm,
-                                               .n = n,
-                                               .c = model->config.width,
-                                               .eps = model->config.norm_eps,
-                                               .kind = model->config.features.norm,
-                                               .dtype = model->dtype,
-                                           });
-}
-
-static tern_status rope(struct tern_infer *infer,
-                        struct tern_dptr x,
-                        int64_t heads,
-                        int64_t row,
-                        int64_t n)
-{
-    if (infer->model->position_embedding >= 0) {
-        return TERN_OK;
-    }
-    return tern_op_rope(infer->device, &(struct tern_rope_args){
-                                           .x = x,
-                                           .cos = infer->cos,
-                                           .sin = infer->sin,
-                                           .n = n,
-                                           .t = n,
-                                           .heads = heads,
-                                           .d = infer->model->config.head_width,
-                                           .x_row = row,
-                                           .first_position = infer->position,
-                                           .dtype = infer->model->dtype,
-                                       });
-}
-
-/* norm (n, C) to att (n, H D): new keys and values go straight into the cache. */
-static tern_status attend(struct tern_infer *infer, int layer, int64_t n)
-{
-    const struct tern_model *model = infer->model;
-    const struct tern_model_config *c = &model->config;
-    const struct tern_linear *qkv = &model->layers[layer].qkv;
-    int64_t q = q_width(model);
-    int64_t kv = kv_width(model);
-    struct tern_dptr cache =
-        tern_dptr_at(infer->cache, layer * infer->options.positions * 2 * kv, model->dtype);
-    struct tern_dptr fresh = tern_dptr_at(cache, infer->position * 2 * kv, model->dtype);
-    TERN_RETURN_IF_ERR(project(infer, qkv, 0, q, n, infer->norm, infer->q, q, NULL));
-    TERN_RETURN_IF_ERR(project(infer, qkv, q, 2 * kv, n, infer->norm, fresh, 2 * kv, NULL));
-    TERN_RETURN_IF_ERR(rope(infer, infer->q, c->heads, q, n));
-    TERN_RETURN_IF_ERR(rope(infer, fresh, c->kv_heads, 2 * kv, n));
-    return tern_op_attention_fwd(infer->device,
-                                 &(struct tern_attention_args){
-                                     .q = infer->q,
-                                     .k = cache,
-                                     .v = tern_dptr_at(cache, kv, model->dtype),
-                                     .out = infer->att,
-                                     .b = 1,
-                                     .tq = n,
-                                     .tkv = infer->position + n,
-                                     .h = c->heads,
-                                     .kv_heads = c->kv_heads,
-                                     .d = c->head_width,
-                                     .q_row = q,
-                                     .q_batch = n * q,
-                                     .kv_row = 2 * kv,
-                                     .kv_batch = infer->options.positions * 2 * kv,
-                                     .out_row = q,
-                                     .out_batch = n * q,
-                                     .scale = 1.0F / __builtin_sqrtf((float)c->head_width),
-                                     .dtype = model->dtype,
-                                 });
-}
-
-/* norm (n, C) to act (n, F). */
-static tern_status feed_forward(struct tern_infer *infer, int layer, int64_t n)
-{
-    const struct tern_model *model = infer->model;
-    const struct tern_linear *up = &model->layers[layer].up;
-    if (!model->config.features.is_gated) {
-        return project(infer, up, 0, up->out, n, infer->norm, infer->act, up->out, &infer->up);
-    }
-    TERN_RETURN_IF_ERR(project(infer, up, 0, up->out, n, infer->norm, infer->up, up->out, NULL));
-    return tern_op_glu_fwd(infer->device, &(struct tern_glu_args){
-                                              .gate_up = infer->up,
-                                              .out = infer->act,
-                                              .n = n,
-                                              .f = model->config.ff_width,
-                                              .act = model->config.features.act,
-                                              .dtype = model->dtype,
-                                          });
-}
-
-static tern_status run_layers(struct tern_infer *infer, int64_t n)
-{
-    const struct tern_model *model = infer->model;
-    struct tern_dptr x = infer->x;
-    struct tern_dptr branch = {0};
-    for (int layer = 0; layer < model->config.layers; layer++) {
-        const struct tern_layer_map *map = &model->layers[layer];
-        TERN_RETURN_IF_ERR(norm(infer, map->norm1_weight, map->norm1_bias, n, x, branch, infer->x));
-        TERN_RETURN_IF_ERR(attend(infer, layer, n));
-        TERN_RETURN_IF_ERR(project(infer, &map->out, 0, map->out.out, n, infer->att, infer->branch,
-                                   map->out.out, NULL));
-        TERN_RETURN_IF_ERR(
-            norm(infer, map->norm2_weight, map->norm2_bias, n, infer->x, infer->branch, infer->x2));
-        TERN_RETURN_IF_ERR(feed_forward(infer, layer, n));
-        TERN_RETURN_IF_ERR(project(infer, &map->down, 0, map->down.out, n, infer->act,
-                                   infer->branch, map->down.out, NULL));
-        x = infer->x2;
-        branch = infer->branch;
-    }
-    return norm(infer, model->final_norm_weight, model->final_norm_bias, n, x, branch, infer->x);
-}
-
-/* Logits of rows [first, first + rows) of the normalised stream. */
-static tern_status head(struct tern_infer *infer, int64_t first, int64_t rows, float *out)
+/* Rows of the embedding from where the host can read them, in their own type. */
+static tern_status embed_on_host(struct tern_infer *infer, const int32_t *ids, int64_t n)
 {
     const struct tern_model *model = infer->model;
     int64_t c = model->config.width;
-    int64_t v = model->config.vocab_size;
-    for (int64_t done = 0; done < rows; done += LOGIT_ROWS) {
-        int64_t take_rows = rows - done < LOGIT_ROWS ? rows - done : LOGIT_ROWS;
-        TERN_RETURN_IF_ERR(tern_op_gemm(
-            infer->device, &(struct tern_gemm_args){
-                               .a = tern_dptr_at(infer->norm, (first + done) * c, model->dtype),
-                               .b = weight_at(infer, model->head),
-                               .d = infer->logits,
-                               .m = take_rows,
-                               .n = v,
-                               .k = c,
-                               .lda = c,
-                               .ldb = c,
-                               .ldd = v,
-                               .trans_b = true,
-                               .a_dtype = model->dtype,
-                               .b_dtype = model->dtype,
-                               .d_dtype = TERN_F32,
-                               .compute = model->dtype,
-                           }));
+    float scale = tern_model_embedding_scale(&model->config, model->dtype);
+    size_t row_bytes = 0;
+    TERN_CHECK(model->dtype == TERN_F32 && infer->embedding->host != NULL);
+    TERN_CHECK(tern_dtype_row_bytes(infer->embedding->dtype, c, &row_bytes));
+    for (int64_t i = 0; i < n; i++) {
+        float *row = infer->staging + i * c;
+        tern_source_decode(infer->embedding->dtype,
+                           (const char *)infer->embedding->host + (size_t)ids[i] * row_bytes, c,
+                           row);
+        for (int64_t j = 0; j < c && scale != 1; j++) {
+            row[j] *= scale;
+        }
+    }
+    return infer->device->ops->device->upload(infer->device, infer->x, infer->staging,
+                                              (size_t)(n * c) * sizeof *infer->staging);
+}
+
+static tern_status embed(struct tern_infer *infer, const int32_t *ids, int64_t n)
+{
+    const struct tern_model *model = infer->model;
+    float scale = tern_model_embedding_scale(&model->config, model->dtype);
+    struct tern_embed_fwd_args args = {
+        .ids = infer->ids,
+        .wte = infer->embedding->data,
+        .wpe = infer->positions,
+        .out = infer->x,
+        .n = n,
+        .t = n,
+        .c = model->config.width,
+        .v = model->config.vocab_size,
+        .first_position = infer->position,
+        .scale = scale != 1 ? scale : 0,
+        .dtype = model->dtype,
+    };
+    if (infer->embedding->dtype == model->dtype) {
+        TERN_RETURN_IF_ERR(infer->device->ops->device->upload(infer->device, infer->ids, ids,
+                                                              (size_t)n * sizeof *ids));
+        return tern_op_embed_fwd(infer->device, &args);
+    }
+    TERN_RETURN_IF_ERR(embed_on_host(infer, ids, n));
+    if (tern_dptr_is_null(infer->positions)) {
+        return TERN_OK;
+    }
+    return tern_op_add(infer->device,
+                       &(struct tern_add_args){
+                           .a = infer->x,
+                           .b = tern_dptr_at(infer->positions,
+                                             infer->position * model->config.width, model->dtype),
+                           .y = infer->x,
+                           .n = n * model->config.width,
+                           .dtype = model->dtype,
+                       });
+}
+
+/* n tokens through the model, their keys and values into the cache. */
+static tern_status forward(struct tern_infer *infer, const int32_t *ids, int64_t n)
+{
+    if (tern_rope_follows_length(&infer->model->config)) {
+        TERN_RETURN_IF_ERR(upload_rope(infer, infer->position, n));
+    }
+    TERN_RETURN_IF_ERR(embed(infer, ids, n));
+    TERN_RETURN_IF_ERR(tern_infer_run_layers(infer, n));
+    infer->position += n;
+    return TERN_OK;
+}
+
+/* The length that rotary positions of the next n tokens go by. A longrope has one set of factors up
+ * to its original context and one beyond: a sequence that crosses it is computed anew, so that all of
+ * its keys are of one set, as a pass over the whole would make them. */
+static tern_status follow_length(struct tern_infer *infer, int64_t n)
+{
+    const struct tern_model_config *c = &infer->model->config;
+    int64_t before = infer->length;
+    infer->length = max_i64(infer->position + n, infer->expected);
+    bool was_long = before > c->rope_original_context;
+    bool is_long = infer->length > c->rope_original_context;
+    if (c->rope_scaling != TERN_ROPE_LONGROPE || infer->position == 0 || was_long == is_long) {
+        return TERN_OK;
+    }
+    int64_t count = infer->position;
+    infer->position = 0;
+    while (infer->position < count) {
+        int64_t step = min_i64(infer->options.chunk, count - infer->position);
+        TERN_RETURN_IF_ERR(forward(infer, infer->ids_host + infer->position, step));
+    }
+    return TERN_OK;
+}
+
+static tern_status append(struct tern_infer *infer, const int32_t *ids, int64_t n)
+{
+    TERN_CHECK(n >= 1 && n <= infer->options.chunk);
+    if (infer->position + n > infer->options.positions) {
+        return tern_fail(TERN_ERR_INPUT,
+                         "the sequence would be %lld tokens long, the limit is %lld",
+                         (long long)(infer->position + n), (long long)infer->options.positions);
+    }
+    TERN_RETURN_IF_ERR(follow_length(infer, n));
+    if (infer->ids_host != NULL) {
+        memcpy(infer->ids_host + infer->position, ids, (size_t)n * sizeof *ids);
+    }
+    return forward(infer, ids, n);
+}
+
+/* Logits of rows [first, first + rows) of the normalised stream, on the device; no cap yet. */
+static tern_status head(struct tern_infer *infer, int64_t first, int64_t rows)
+{
+    const struct tern_model *model = infer->model;
+    const struct tern_matrix *matrix = &infer->head;
+    return tern_op_gemm(
+        infer->device,
+        &(struct tern_gemm_args){
+            .a = tern_dptr_at(infer->norm, first * model->config.width, model->dtype),
+            .b = matrix->weight,
+            .d = infer->logits,
+            .m = rows,
+            .n = matrix->out,
+            .k = matrix->in,
+            .lda = matrix->in,
+            .ldb = matrix->ld,
+            .ldd = matrix->out,
+            .trans_b = matrix->is_out_in,
+            .a_dtype = model->dtype,
+            .b_dtype = matrix->dtype,
+            .d_dtype = TERN_F32,
+            .compute = model->dtype,
+        });
+}
+
+/* Logits of rows [first, first + rows) to host memory. */
+static tern_status read_logits(struct tern_infer *infer, int64_t first, int64_t rows, float *out)
+{
+    const struct tern_model_config *c = &infer->model->config;
+    for (int64_t done = 0; done < rows; done += infer->logit_rows) {
+        int64_t some = min_i64(rows - done, infer->logit_rows);
+        TERN_RETURN_IF_ERR(head(infer, first + done, some));
+        if (c->logit_softcap > 0) {
+            TERN_RETURN_IF_ERR(tern_op_softcap(infer->device, &(struct tern_softcap_args){
+                                                                  .x = infer->logits,
+                                                                  .y = infer->logits,
+                                                                  .n = some * c->vocab_size,
+                                                                  .cap = c->logit_softcap,
+                                                              }));
+        }
         TERN_RETURN_IF_ERR(infer->device->ops->device->download(
-            infer->device, out + done * v, infer->logits, (size_t)(take_rows * v) * sizeof *out));
+            infer->device, out + done * c->vocab_size, infer->logits,
+            (size_t)(some * c->vocab_size) * sizeof *out));
     }
     return TERN_OK;
 }
@@ -373,32 +398,39 @@ tern_status tern_infer_append(struct tern_infer *infer,
                               bool all_rows,
                               float *logits_out)
 {
-    const struct tern_model *model = infer->model;
-    TERN_CHECK(n >= 1 && n <= infer->options.chunk);
-    if (infer->position + n > infer->options.positions) {
-        return tern_fail(TERN_ERR_INPUT,
-                         "the sequence would be %lld tokens long, the limit is %lld",
-                         (long long)(infer->position + n), (long long)infer->options.positions);
-    }
-    TERN_RETURN_IF_ERR(infer->device->ops->device->upload(infer->device, infer->ids, ids,
-                                                          (size_t)n * sizeof *ids));
-    TERN_RETURN_IF_ERR(
-        tern_op_embed_fwd(infer->device, &(struct tern_embed_fwd_args){
-                                             .ids = infer->ids,
-                                             .wte = weight_at(infer, model->token_embedding),
-                                             .wpe = weight_at(infer, model->position_embedding),
-                                             .out = infer->x,
-                                             .n = n,
-                                             .t = n,
-                                             .c = model->config.width,
-                                             .v = model->config.vocab_size,
-                                             .first_position = infer->position,
-                                             .dtype = model->dtype,
-                                         }));
-    TERN_RETURN_IF_ERR(run_layers(infer, n));
-    infer->position += n;
+    TERN_RETURN_IF_ERR(append(infer, ids, n));
     if (logits_out == NULL) {
         return TERN_OK;
     }
-    return all_rows ? head(infer, 0, n, logits_out) : head(infer, n - 1, 1, logits_out);
+    return all_rows ? read_logits(infer, 0, n, logits_out)
+                    : read_logits(infer, n - 1, 1, logits_out);
+}
+
+tern_status tern_infer_nll(struct tern_infer *infer,
+                           const int32_t *ids,
+                           const int32_t *targets,
+                           int64_t n,
+                           float *nll_out)
+{
+    const struct tern_model_config *c = &infer->model->config;
+    const struct tern_device_table *table = infer->device->ops->device;
+    TERN_RETURN_IF_ERR(append(infer, ids, n));
+    for (int64_t done = 0; done < n; done += infer->logit_rows) {
+        int64_t some = min_i64(n - done, infer->logit_rows);
+        TERN_RETURN_IF_ERR(head(infer, done, some));
+        TERN_RETURN_IF_ERR(table->upload(infer->device, infer->targets, targets + done,
+                                         (size_t)some * sizeof *targets));
+        TERN_RETURN_IF_ERR(tern_op_cross_entropy(infer->device, &(struct tern_cross_entropy_args){
+                                                                    .logits = infer->logits,
+                                                                    .targets = infer->targets,
+                                                                    .nll = infer->nll,
+                                                                    .rows = some,
+                                                                    .v = c->vocab_size,
+                                                                    .ld = c->vocab_size,
+                                                                    .softcap = c->logit_softcap,
+                                                                }));
+        TERN_RETURN_IF_ERR(table->download(infer->device, nll_out + done, infer->nll,
+                                           (size_t)some * sizeof *nll_out));
+    }
+    return TERN_OK;
 }

@@ -3,6 +3,7 @@
 #ifndef TERN_MODELS_INFER_H
 #define TERN_MODELS_INFER_H
 
+#include "models/placed.h"
 #include "models/transformer.h"
 
 struct tern_infer;
@@ -13,12 +14,17 @@ struct tern_infer_options {
 };
 
 size_t tern_infer_bytes(const struct tern_model *model, const struct tern_infer_options *options);
+/* Model and weights stay as they are until destroy. */
 TERN_MUST_CHECK tern_status tern_infer_create(const struct tern_model *model,
                                               struct tern_device *device,
-                                              struct tern_dptr weights,
+                                              const struct tern_placed *weights,
                                               const struct tern_infer_options *options,
                                               struct tern_infer **out);
 void tern_infer_destroy(struct tern_infer *infer);
+/* Says that the sequence will become at least `length` tokens long: rotary positions that depend on
+ * the length (dynamic, longrope) take it from the first token on, as they do in a pass over the
+ * whole. Without it they follow as the sequence grows. */
+void tern_infer_expect(struct tern_infer *infer, int64_t length);
 /* Appends n tokens (1 <= n <= chunk) to the sequence. logits_out, f32 host memory, receives (V) for
  * the last token, or (n, V) when all_rows; NULL: none. */
 TERN_MUST_CHECK tern_status tern_infer_append(struct tern_infer *infer,
@@ -26,6 +32,13 @@ TERN_MUST_CHECK tern_status tern_infer_append(struct tern_infer *infer,
                                               int64_t n,
                                               bool all_rows,
                                               float *logits_out);
+/* Appends as above; nll_out, f32 host memory (n), receives -log p(targets[i]) of what follows token
+ * i, 0 where targets[i] is -1. */
+TERN_MUST_CHECK tern_status tern_infer_nll(struct tern_infer *infer,
+                                           const int32_t *ids,
+                                           const int32_t *targets,
+                                           int64_t n,
+                                           float *nll_out);
 int64_t tern_infer_position(const struct tern_infer *infer);
 /* Forgets tokens from `position` on. */
 void tern_infer_rewind(struct tern_infer *infer, int64_t position);

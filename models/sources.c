@@ -15,7 +15,7 @@ static bool can_decode(enum tern_dtype dtype)
     return dtype == TERN_F32 || dtype == TERN_F16 || dtype == TERN_BF16;
 }
 
-static void decode(enum tern_dtype dtype, const void *src, int64_t n, float *dst)
+void tern_source_decode(enum tern_dtype dtype, const void *src, int64_t n, float *dst)
 {
     if (dtype == TERN_F32) {
         memcpy(dst, src, (size_t)n * sizeof *dst);
@@ -203,7 +203,7 @@ static void decode_row(const struct tern_stored_tensor *tensor, int64_t row, int
     size_t bytes = 0;
     bool is_whole = tern_dtype_row_bytes(tensor->dtype, n, &bytes);
     (void)is_whole; /* the reader of the file has checked it */
-    decode(tensor->dtype, (const char *)tensor->data + (size_t)row * bytes, n, dst);
+    tern_source_decode(tensor->dtype, (const char *)tensor->data + (size_t)row * bytes, n, dst);
 }
 
 /* Where row r of a head's rows lies when they are paired: pair i is rows 2 i and 2 i + 1. */
@@ -212,6 +212,14 @@ static int64_t paired_row(int64_t row, int64_t head_width)
     int64_t half = head_width / 2;
     int64_t at = row % head_width;
     return row - at + (at < half ? 2 * at : 2 * (at - half) + 1);
+}
+
+int64_t tern_source_row(const struct tern_source *source,
+                        const struct tern_model_config *config,
+                        int64_t row)
+{
+    int64_t at = source->layout == TERN_LAYOUT_PAIRED ? paired_row(row, config->head_width) : row;
+    return source->first_row + at;
 }
 
 /* Vectors are small: the whole is decoded, then rearranged. */
@@ -275,9 +283,8 @@ tern_status tern_source_read(const struct tern_source *source,
         return read_transposed(source, param, row, count, dst);
     }
     for (int64_t i = 0; i < count; i++) {
-        int64_t at = source->layout == TERN_LAYOUT_PAIRED ? paired_row(row + i, config->head_width)
-                                                          : row + i;
-        decode_row(source->tensor, source->first_row + at, columns, dst + i * columns);
+        decode_row(source->tensor, tern_source_row(source, config, row + i), columns,
+                   dst + i * columns);
     }
     return TERN_OK;
 }

@@ -43,6 +43,13 @@ TERN_MUST_CHECK tern_status tern_source_read(const struct tern_source *source,
                                              int64_t count,
                                              float *dst);
 
+/* Where row `row` of a matrix lies in the stored tensor, seen as a matrix; not for transposed ones. */
+int64_t tern_source_row(const struct tern_source *source,
+                        const struct tern_model_config *config,
+                        int64_t row);
+/* n consecutive elements of a row, of a type that matrices have, as f32. */
+void tern_source_decode(enum tern_dtype dtype, const void *src, int64_t n, float *dst);
+
 /* GGUF's name of a parameter, and how its values lie there. Of an expert: the name of the tensor of
  * all experts. */
 const char *tern_gguf_param_name(const struct tern_model_config *config,
