@@ -1,5 +1,5 @@
 /* gguf_names.c - GGUF's names of a model's tensors, and what its converters do to them. */
-#include "models/sources.h"
+#include "models/param_sources.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -42,7 +42,7 @@ static bool is_aligned(const struct tern_stored_tensor *tensor)
 static enum way way_of(const struct tern_model *model,
                        struct tern_device *device,
                        const struct tern_param *param,
-                       const struct tern_source *source)
+                       const struct tern_param_source *source)
 {
     if (param->rank == 1 || !can_multiply(device, model, source->tensor->dtype)) {
         return WAY_CONVERT;
@@ -56,7 +56,7 @@ static enum way way_of(const struct tern_model *model,
     return is_as_wanted && is_host(device) && is_aligned(source->tensor) ? WAY_BORROW : WAY_COPY;
 }
 
-static size_t stored_bytes(const struct tern_param *param, const struct tern_source *source)
+static size_t stored_bytes(const struct tern_param *param, const struct tern_param_source *source)
 {
     size_t row = 0;
     bool is_transposed = source->layout == TERN_LAYOUT_TRANSPOSED;
@@ -67,7 +67,7 @@ static size_t stored_bytes(const struct tern_param *param, const struct tern_sou
 
 static size_t needed_bytes(const struct tern_model *model,
                            const struct tern_param *param,
-                           const struct tern_source *source,
+                           const struct tern_param_source *source,
                            enum way way)
 {
     size_t bytes = way == WAY_BORROW ? 0
@@ -83,13 +83,14 @@ size_t tern_placed_bytes(const struct tern_model *model,
     size_t bytes = 0;
     for (int i = 0; i < model->params.count; i++) {
         const struct tern_param *param = &model->params.items[i];
-        const struct tern_source *source = &pretrained->sources[i];
+        const struct tern_param_source *source = &pretrained->sources[i];
         bytes += needed_bytes(model, param, source, way_of(model, device, param, source));
     }
     return bytes;
 }
 
-static const char *first_byte(const struct tern_param *param, const struct tern_source *source)
+static const char *first_byte(const struct tern_param *param,
+                              const struct tern_param_source *source)
 {
     size_t row = stored_bytes(param, source) / (size_t)param->shape[0];
     return (const char *)source->tensor->data + (size_t)source->first_row * row;
@@ -99,7 +100,7 @@ static const char *first_byte(const struct tern_param *param, const struct tern_
 static tern_status copy_paired(struct tern_device *device,
                                const struct tern_model *model,
                                const struct tern_param *param,
-                               const struct tern_source *source,
+                               const struct tern_param_source *source,
                                struct tern_dptr dst)
 {
     size_t bytes = stored_bytes(param, source);
@@ -110,7 +111,7 @@ static tern_status copy_paired(struct tern_device *device,
                          param->name);
     }
     for (int64_t i = 0; i < param->shape[0]; i++) {
-        int64_t from = tern_source_row(source, &model->config, i);
+        int64_t from = tern_param_source_row(source, &model->config, i);
         memcpy(rows + (size_t)i * row, (const char *)source->tensor->data + (size_t)from * row,
                row);
     }
@@ -132,7 +133,7 @@ static void to_bf16(float *values, int64_t n)
 static tern_status convert(struct tern_device *device,
                            const struct tern_model *model,
                            const struct tern_param *param,
-                           const struct tern_source *source,
+                           const struct tern_param_source *source,
                            struct tern_dptr dst)
 {
     int64_t columns = param->shape[1];
@@ -147,8 +148,8 @@ static tern_status convert(struct tern_device *device,
     for (int64_t row = 0; row < param->shape[0]; row += step) {
         int64_t count = param->shape[0] - row < step ? param->shape[0] - row : step;
         int64_t n = count * columns;
-        TERN_GOTO_IF_ERR(status, tern_source_read(source, param, &model->config, row, count, rows),
-                         out);
+        TERN_GOTO_IF_ERR(
+            status, tern_param_source_read(source, param, &model->config, row, count, rows), out);
         if (model->dtype == TERN_BF16) {
             to_bf16(rows, n);
         }
@@ -170,7 +171,7 @@ static tern_status place_one(struct tern_placed *placed,
                              uint64_t *used)
 {
     const struct tern_param *param = &model->params.items[index];
-    const struct tern_source *source = &pretrained->sources[index];
+    const struct tern_param_source *source = &pretrained->sources[index];
     struct tern_placed_tensor *item = &placed->items[index];
     enum way way = way_of(model, placed->device, param, source);
     bool is_transposed = source->layout == TERN_LAYOUT_TRANSPOSED;

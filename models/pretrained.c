@@ -95,9 +95,9 @@ tern_status tern_pretrained_open(const char *path, struct tern_pretrained *out)
     TERN_GOTO_IF_ERR(status, is_hf ? open_folder(path, out) : open_gguf(path, out), fail);
     TERN_GOTO_IF_ERR(status, tern_params_init(&out->params, &out->config), fail);
     TERN_GOTO_IF_ERR(status,
-                     tern_sources_find(&out->params, &out->config,
-                                       is_hf ? TERN_NAMING_HF : TERN_NAMING_GGUF, out->file,
-                                       &out->sources),
+                     tern_param_sources_find(&out->params, &out->config,
+                                             is_hf ? TERN_NAMING_HF : TERN_NAMING_GGUF, out->file,
+                                             &out->sources),
                      fail);
     out->dtype = main_dtype(out);
     return TERN_OK;

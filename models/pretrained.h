@@ -5,13 +5,13 @@
 
 #include "io/gguf.h"
 #include "models/hf_config.h"
-#include "models/sources.h"
+#include "models/param_sources.h"
 
 struct tern_pretrained {
     struct tern_model_config config;
     struct tern_model_ids ids;
     struct tern_params params;
-    struct tern_source *sources;         /* (params.count) */
+    struct tern_param_source *sources;   /* (params.count) */
     const struct tern_tensor_file *file; /* what the sources point into */
     enum tern_dtype dtype;  /* of most of its weights: f32, bf16, f16 or a block type */
     struct tern_gguf *gguf; /* owned; NULL: a folder */

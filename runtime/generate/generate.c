@@ -10,7 +10,8 @@
 
 enum {
     PREFILL_CHUNK = 256,
-    SCORE_CHUNK = 64
+    SCORE_CHUNK = 64,
+    EVAL_CHUNK = 512
 };
 
 struct generator {
@@ -59,6 +60,7 @@ static tern_status prefill(struct generator *g)
 {
     int64_t count = g->result->prompt_tokens;
     double started = tern_clock_seconds();
+    tern_infer_expect(g->infer, count);
     for (int64_t at = 0; at < count; at += PREFILL_CHUNK) {
         int64_t n = count - at < PREFILL_CHUNK ? count - at : PREFILL_CHUNK;
         TERN_RETURN_IF_ERR(
@@ -73,14 +75,13 @@ static tern_status decode(struct generator *g)
     const struct tern_generate_request *request = g->request;
     int64_t room = g->loaded->model.config.context - g->result->prompt_tokens;
     int64_t limit = request->max_tokens < room ? request->max_tokens : room;
-    int32_t eos = tern_tokenizer_eos(g->loaded->tokenizer);
     double started = tern_clock_seconds();
     g->result->finish_reason = "length";
     while (g->result->tokens < limit) {
         int32_t id =
             tern_sampler_pick(g->sampler, g->logits, &request->sampling, g->result->tokens);
         g->result->tokens++;
-        if (id == eos) {
+        if (tern_loaded_is_end(g->loaded, id)) {
             g->result->finish_reason = "stop";
             break;
         }
@@ -118,7 +119,7 @@ static tern_status open_generator(struct generator *g)
             g->result->prompt_tokens < PREFILL_CHUNK ? g->result->prompt_tokens : PREFILL_CHUNK,
     };
     TERN_RETURN_IF_ERR(
-        tern_infer_create(model, g->loaded->device, g->loaded->weights, &options, &g->infer));
+        tern_infer_create(model, g->loaded->device, &g->loaded->placed, &options, &g->infer));
     TERN_RETURN_IF_ERR(tern_sampler_create(model->config.vocab_size, &g->sampler));
     g->logits = tern_alloc("generate", (size_t)model->config.vocab_size * sizeof *g->logits);
     return g->logits != NULL ? TERN_OK : tern_fail(TERN_ERR_MEMORY, "cannot allocate logits");
@@ -181,7 +182,8 @@ tern_status tern_score(struct tern_loaded *loaded,
     tern_status status;
     TERN_GOTO_IF_ERR(
         status,
-        tern_infer_create(&loaded->model, loaded->device, loaded->weights, &options, &infer), out);
+        tern_infer_create(&loaded->model, loaded->device, &loaded->placed, &options, &infer), out);
+    tern_infer_expect(infer, count);
     for (int64_t at = 0; at < count; at += chunk) {
         int64_t n = count - at < chunk ? count - at : chunk;
         TERN_GOTO_IF_ERR(status, tern_infer_append(infer, ids + at, n, true, logits), out);
@@ -195,77 +197,28 @@ out:
     return status;
 }
 
-/* What tern_evaluate holds on the device. */
-struct evaluator {
-    struct tern_loaded *loaded;
-    struct tern_pass *pass;
-    struct tern_dptr ids, targets, nll;
-    int32_t *host; /* inputs (context), targets (context) */
-    float *host_nll;
-    int64_t context;
-};
-
-static tern_status open_evaluator(struct evaluator *e)
-{
-    struct tern_device *device = e->loaded->device;
-    const struct tern_device_table *table = device->ops->device;
-    struct tern_pass_options options = {.batch = 1, .sequence = e->context};
-    struct tern_op_limits limits = tern_pass_limits(&e->loaded->model, &options);
-    size_t bytes;
-    TERN_RETURN_IF_ERR(tern_device_prepare(device, &limits, &bytes));
-    TERN_RETURN_IF_ERR(tern_pass_create(&e->loaded->model, device, &options, &e->pass));
-    TERN_RETURN_IF_ERR(table->alloc(device, "eval", (size_t)e->context * 4, &e->ids));
-    TERN_RETURN_IF_ERR(table->alloc(device, "eval", (size_t)e->context * 4, &e->targets));
-    TERN_RETURN_IF_ERR(table->alloc(device, "eval", (size_t)e->context * 4, &e->nll));
-    e->host = tern_alloc_zero("eval", 2 * (size_t)e->context, sizeof *e->host);
-    e->host_nll = tern_alloc_zero("eval", (size_t)e->context, sizeof *e->host_nll);
-    return e->host != NULL && e->host_nll != NULL
-               ? TERN_OK
-               : tern_fail(TERN_ERR_MEMORY, "cannot allocate a window");
-}
-
-static void close_evaluator(struct evaluator *e)
-{
-    const struct tern_device_table *table = e->loaded->device->ops->device;
-    table->free(e->loaded->device, e->ids);
-    table->free(e->loaded->device, e->targets);
-    table->free(e->loaded->device, e->nll);
-    tern_pass_destroy(e->pass);
-    tern_free(e->host);
-    tern_free(e->host_nll);
-}
-
 /* Window of n inputs from ids on; ids[n] is the last target. */
-static tern_status evaluate_window(struct evaluator *e,
+static tern_status evaluate_window(struct tern_infer *infer,
                                    const int32_t *ids,
                                    int64_t n,
                                    struct tern_eval_result *result)
 {
-    struct tern_device *device = e->loaded->device;
-    const struct tern_device_table *table = device->ops->device;
-    int32_t *targets = e->host + e->context;
-    for (int64_t i = 0; i < e->context; i++) {
-        e->host[i] = i < n ? ids[i] : 0;
-        targets[i] = i < n ? ids[i + 1] : -1;
-    }
-    TERN_RETURN_IF_ERR(table->upload(device, e->ids, e->host, (size_t)e->context * 4));
-    TERN_RETURN_IF_ERR(table->upload(device, e->targets, targets, (size_t)e->context * 4));
-    TERN_RETURN_IF_ERR(tern_pass_eval(e->pass, e->loaded->weights, e->ids, e->targets, e->nll));
-    TERN_RETURN_IF_ERR(table->download(device, e->host_nll, e->nll, (size_t)e->context * 4));
-    for (int64_t i = 0; i < n; i++) {
-        result->nll += e->host_nll[i];
+    float nll[EVAL_CHUNK];
+    tern_infer_rewind(infer, 0);
+    tern_infer_expect(infer, n);
+    for (int64_t at = 0; at < n; at += EVAL_CHUNK) {
+        int64_t some = n - at < EVAL_CHUNK ? n - at : EVAL_CHUNK;
+        TERN_RETURN_IF_ERR(tern_infer_nll(infer, ids + at, ids + at + 1, some, nll));
+        for (int64_t i = 0; i < some; i++) {
+            result->nll += nll[i];
+        }
     }
     result->tokens += n;
     return TERN_OK;
 }
 
-tern_status tern_evaluate(struct tern_loaded *loaded,
-                          const int32_t *ids,
-                          int64_t count,
-                          int64_t context,
-                          struct tern_eval_result *result)
+static tern_status check_ids(const struct tern_loaded *loaded, const int32_t *ids, int64_t count)
 {
-    *result = (struct tern_eval_result){0};
     for (int64_t i = 0; i < count; i++) {
         if (ids[i] < 0 || ids[i] >= loaded->model.config.vocab_size) {
             return tern_fail(TERN_ERR_INPUT,
@@ -277,14 +230,29 @@ tern_status tern_evaluate(struct tern_loaded *loaded,
         return tern_fail(TERN_ERR_INPUT, "the text has %lld tokens, expected at least 2",
                          (long long)count);
     }
-    struct evaluator e = {.loaded = loaded, .context = context < count - 1 ? context : count - 1};
-    tern_status status;
-    TERN_GOTO_IF_ERR(status, open_evaluator(&e), out);
-    for (int64_t at = 0; at + 1 < count; at += e.context) {
-        int64_t n = count - 1 - at < e.context ? count - 1 - at : e.context;
-        TERN_GOTO_IF_ERR(status, evaluate_window(&e, ids + at, n, result), out);
+    return TERN_OK;
+}
+
+tern_status tern_evaluate(struct tern_loaded *loaded,
+                          const int32_t *ids,
+                          int64_t count,
+                          int64_t context,
+                          struct tern_eval_result *result)
+{
+    *result = (struct tern_eval_result){0};
+    TERN_RETURN_IF_ERR(check_ids(loaded, ids, count));
+    int64_t window = context < count - 1 ? context : count - 1;
+    struct tern_infer_options options = {.positions = window,
+                                         .chunk = window < EVAL_CHUNK ? window : EVAL_CHUNK};
+    struct tern_infer *infer = NULL;
+    tern_status status = TERN_OK;
+    TERN_RETURN_IF_ERR(
+        tern_infer_create(&loaded->model, loaded->device, &loaded->placed, &options, &infer));
+    for (int64_t at = 0; at + 1 < count; at += window) {
+        int64_t n = count - 1 - at < window ? count - 1 - at : window;
+        TERN_GOTO_IF_ERR(status, evaluate_window(infer, ids + at, n, result), out);
     }
 out:
-    close_evaluator(&e);
+    tern_infer_destroy(infer);
     return status;
 }

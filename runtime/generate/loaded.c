@@ -85,8 +85,8 @@ tern_status tern_loaded_encode(const struct tern_loaded *loaded,
     if (loaded->tokenizer == NULL) {
         return tern_fail(
             TERN_ERR_INPUT,
-            "text cannot become tokens: there is no tokenizer.json beside ckpt/ in the "
-            "run directory; copy the run's tokenizer there");
+            "text cannot become tokens: there is no tokenizer.json beside ckpt/ in the run "
+            "directory, or in the model's folder; copy it there");
     }
     TERN_RETURN_IF_ERR(
         tern_tokenizer_encode(loaded->tokenizer, text, bytes, add_special, &ids, count_out));
@@ -104,6 +104,32 @@ tern_status tern_loaded_encode(const struct tern_loaded *loaded,
     return TERN_OK;
 }
 
+static enum tern_dtype choose_dtype(const struct tern_loaded *loaded,
+                                    const struct tern_weights *weights,
+                                    enum tern_loaded_precision precision)
+{
+    struct tern_dptr probe;
+    if (precision != TERN_LOADED_AUTO) {
+        return precision == TERN_LOADED_BF16 ? TERN_BF16 : TERN_F32;
+    }
+    if (tern_weights_pretrained(weights) != NULL &&
+        !tern_device_borrow(loaded->device, loaded, &probe)) {
+        return TERN_BF16;
+    }
+    return tern_weights_dtype(weights);
+}
+
+/* Tensors of a run into a flat block; those of other files where they lie, as far as can be. */
+static tern_status place(struct tern_loaded *loaded, struct tern_weights *weights)
+{
+    const struct tern_pretrained *pretrained = tern_weights_pretrained(weights);
+    if (pretrained != NULL) {
+        return tern_placed_load(&loaded->model, loaded->device, pretrained, &loaded->placed);
+    }
+    TERN_RETURN_IF_ERR(load_weights(loaded, weights));
+    return tern_placed_flat(&loaded->model, loaded->device, loaded->weights, &loaded->placed);
+}
+
 tern_status tern_loaded_open(const char *model,
                              enum tern_loaded_precision precision,
                              struct tern_loaded *out)
@@ -112,33 +138,48 @@ tern_status tern_loaded_open(const char *model,
     *out = (struct tern_loaded){0};
     tern_status status;
     TERN_RETURN_IF_ERR(tern_weights_open(model, &weights));
-    bool is_bf16 = precision == TERN_LOADED_BF16 ||
-                   (precision == TERN_LOADED_AUTO && tern_weights_dtype(weights) == TERN_BF16);
     TERN_GOTO_IF_ERR(status, open_device(out), out);
-    TERN_GOTO_IF_ERR(
-        status,
-        tern_model_init(&out->model, tern_weights_config(weights), is_bf16 ? TERN_BF16 : TERN_F32),
-        out);
+    TERN_GOTO_IF_ERR(status,
+                     tern_model_init(&out->model, tern_weights_config(weights),
+                                     choose_dtype(out, weights, precision)),
+                     out);
     out->step = tern_weights_step(weights);
-    TERN_GOTO_IF_ERR(status, load_weights(out, weights), out);
+    out->ids = *tern_weights_ids(weights);
+    TERN_GOTO_IF_ERR(status, place(out, weights), out);
     if (tern_weights_tokenizer(weights)[0] != '\0') {
         status = tern_tokenizer_open(tern_weights_tokenizer(weights), &out->tokenizer);
     }
+    if (status == TERN_OK && tern_weights_pretrained(weights) != NULL) {
+        out->files = weights;
+        weights = NULL;
+    }
 out:
-    tern_weights_close(weights);
     if (status != TERN_OK) {
         tern_loaded_close(out);
     }
+    tern_weights_close(weights);
     return status;
+}
+
+bool tern_loaded_is_end(const struct tern_loaded *loaded, int32_t id)
+{
+    for (int i = 0; i < loaded->ids.eos_count; i++) {
+        if (loaded->ids.eos[i] == id) {
+            return true;
+        }
+    }
+    return loaded->tokenizer != NULL && id == tern_tokenizer_eos(loaded->tokenizer);
 }
 
 void tern_loaded_close(struct tern_loaded *loaded)
 {
+    tern_placed_fini(&loaded->placed);
     if (loaded->device != NULL) {
         loaded->device->ops->device->free(loaded->device, loaded->weights);
     }
     tern_model_fini(&loaded->model);
     tern_device_close(loaded->device);
     tern_tokenizer_close(loaded->tokenizer);
+    tern_weights_close(loaded->files);
     *loaded = (struct tern_loaded){0};
 }

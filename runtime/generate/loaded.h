@@ -5,17 +5,22 @@
 
 #include "io/tokenizer.h"
 #include "kernels/open.h"
-#include "models/transformer.h"
+#include "models/placed.h"
+#include "runtime/generate/weights.h"
 
 struct tern_loaded {
     struct tern_device *device;
     struct tern_model model;
-    struct tern_dptr weights;         /* model.dtype, flat */
-    struct tern_tokenizer *tokenizer; /* NULL: the run had none */
+    struct tern_placed placed;        /* where its tensors lie */
+    struct tern_dptr weights;         /* of a run: model.dtype, flat; else null */
+    struct tern_weights *files;       /* open where tensors lie in them; else NULL */
+    struct tern_model_ids ids;        /* what the model's files say ends a text, ... */
+    struct tern_tokenizer *tokenizer; /* NULL: there is none */
     int64_t step;
 };
 
-/* dtype of the weights: fp32, or what the run was trained in. */
+/* What is computed in: fp32, bf16, or what suits: of a run what it was trained in; of other models'
+ * weights as they are stored, with activations in fp32 (on a GPU bf16 both). */
 enum tern_loaded_precision {
     TERN_LOADED_AUTO,
     TERN_LOADED_F32,
@@ -32,6 +37,8 @@ TERN_MUST_CHECK tern_status tern_loaded_encode(const struct tern_loaded *loaded,
                                                bool add_special,
                                                int32_t **ids_out,
                                                int64_t *count_out);
+/* Whether a text ends with this token. */
+bool tern_loaded_is_end(const struct tern_loaded *loaded, int32_t id);
 void tern_loaded_close(struct tern_loaded *loaded);
 
 #endif

@@ -12,8 +12,15 @@
 #include <string.h>
 
 struct tern_weights {
+    /* Of a run: */
     struct tern_ckpt_reader *reader;
-    struct tern_train_config config; /* of the run */
+    struct tern_train_config config;
+    /* Of somebody else's model: */
+    bool is_pretrained;
+    struct tern_pretrained pretrained;
+    int last; /* parameter read last: the next is likely to follow it */
+
+    struct tern_model_ids ids;
     char path[TERN_PATH_BYTES];
     char tokenizer[TERN_PATH_BYTES];
 };
@@ -40,10 +47,11 @@ static tern_status find_checkpoint(const char *model,
     }
     TERN_RETURN_IF_ERR(tern_path_join(probe, model, "ckpt"));
     if (!tern_file_is_folder(probe)) {
-        return tern_fail(
-            TERN_ERR_INPUT,
-            "%s: is neither a run directory (no ckpt/) nor a checkpoint of one (no MANIFEST.json)",
-            model);
+        return tern_fail(TERN_ERR_INPUT,
+                         "%s: is neither a run directory (no ckpt/), nor a checkpoint of one (no "
+                         "MANIFEST.json), nor a Hugging Face folder (no config.json), nor a GGUF "
+                         "file",
+                         model);
     }
     TERN_RETURN_IF_ERR(tern_path_join(run, model, "."));
     return tern_ckpt_find(model, ckpt, &step);
@@ -60,20 +68,42 @@ static tern_status read_config(struct tern_weights *weights, const char *ckpt)
     return status == TERN_OK ? tern_model_config_check(&weights->config.model) : status;
 }
 
-tern_status tern_weights_open(const char *model, struct tern_weights **out)
+static tern_status open_run(struct tern_weights *weights, const char *model)
 {
     char ckpt[TERN_CKPT_PATH_BYTES];
     char run[TERN_PATH_BYTES];
+    TERN_RETURN_IF_ERR(find_checkpoint(model, ckpt, run));
+    TERN_RETURN_IF_ERR(tern_ckpt_open(ckpt, &weights->reader));
+    TERN_RETURN_IF_ERR(read_config(weights, ckpt));
+    TERN_RETURN_IF_ERR(tern_path_absolute(weights->path, ckpt));
+    return tern_path_join(weights->tokenizer, run, "tokenizer.json");
+}
+
+static tern_status open_pretrained(struct tern_weights *weights, const char *model)
+{
+    weights->is_pretrained = true;
+    TERN_RETURN_IF_ERR(tern_pretrained_open(model, &weights->pretrained));
+    TERN_RETURN_IF_ERR(tern_path_absolute(weights->path, model));
+    weights->ids = weights->pretrained.ids;
+    if (weights->pretrained.gguf != NULL) {
+        snprintf(weights->tokenizer, sizeof weights->tokenizer, "%s", weights->path);
+        return TERN_OK;
+    }
+    return tern_path_join(weights->tokenizer, model, "tokenizer.json");
+}
+
+tern_status tern_weights_open(const char *model, struct tern_weights **out)
+{
     struct tern_weights *weights = tern_alloc_zero("weights", 1, sizeof *weights);
     tern_status status;
     if (weights == NULL) {
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate a reader of weights");
     }
-    TERN_GOTO_IF_ERR(status, find_checkpoint(model, ckpt, run), fail);
-    TERN_GOTO_IF_ERR(status, tern_ckpt_open(ckpt, &weights->reader), fail);
-    TERN_GOTO_IF_ERR(status, read_config(weights, ckpt), fail);
-    TERN_GOTO_IF_ERR(status, tern_path_absolute(weights->path, ckpt), fail);
-    TERN_GOTO_IF_ERR(status, tern_path_join(weights->tokenizer, run, "tokenizer.json"), fail);
+    weights->ids.bos = -1;
+    TERN_GOTO_IF_ERR(status,
+                     tern_pretrained_is(model) ? open_pretrained(weights, model)
+                                               : open_run(weights, model),
+                     fail);
     if (!tern_file_exists(weights->tokenizer)) {
         weights->tokenizer[0] = '\0';
     }
@@ -90,6 +120,7 @@ void tern_weights_close(struct tern_weights *weights)
         return;
     }
     tern_ckpt_close(weights->reader);
+    tern_pretrained_close(&weights->pretrained);
     tern_train_config_fini(&weights->config);
     tern_free(weights);
 }
@@ -101,17 +132,30 @@ const char *tern_weights_path(const struct tern_weights *weights)
 
 const struct tern_model_config *tern_weights_config(const struct tern_weights *weights)
 {
-    return &weights->config.model;
+    return weights->is_pretrained ? &weights->pretrained.config : &weights->config.model;
 }
 
 enum tern_dtype tern_weights_dtype(const struct tern_weights *weights)
 {
+    if (weights->is_pretrained) {
+        return TERN_F32;
+    }
     return weights->config.train.precision == TERN_PRECISION_BF16 ? TERN_BF16 : TERN_F32;
+}
+
+const struct tern_model_ids *tern_weights_ids(const struct tern_weights *weights)
+{
+    return &weights->ids;
+}
+
+const struct tern_pretrained *tern_weights_pretrained(const struct tern_weights *weights)
+{
+    return weights->is_pretrained ? &weights->pretrained : NULL;
 }
 
 int64_t tern_weights_step(const struct tern_weights *weights)
 {
-    return tern_ckpt_step(weights->reader);
+    return weights->is_pretrained ? 0 : tern_ckpt_step(weights->reader);
 }
 
 const char *tern_weights_tokenizer(const struct tern_weights *weights)
@@ -119,9 +163,38 @@ const char *tern_weights_tokenizer(const struct tern_weights *weights)
     return weights->tokenizer;
 }
 
+/* Index of the same parameter in the table of the file; -1: not there. */
+static int find_param(struct tern_weights *weights, const struct tern_param *param)
+{
+    const struct tern_params *params = &weights->pretrained.params;
+    for (int i = 0; i < params->count; i++) {
+        int at = (weights->last + i) % params->count;
+        if (strcmp(params->items[at].name, param->name) == 0) {
+            weights->last = at;
+            return at;
+        }
+    }
+    return -1;
+}
+
+static tern_status fail_param(const struct tern_weights *weights, const struct tern_param *param)
+{
+    return tern_fail(TERN_ERR_CONFIG, "%s: there is no tensor %s of %lld values, as expected here",
+                     weights->path, param->name, (long long)param->size);
+}
+
 tern_status tern_weights_check(struct tern_weights *weights, const struct tern_params *params)
 {
-    return tern_stored_check(params, weights->reader, "model");
+    if (!weights->is_pretrained) {
+        return tern_stored_check(params, weights->reader, "model");
+    }
+    for (int i = 0; i < params->count; i++) {
+        int at = find_param(weights, &params->items[i]);
+        if (at < 0 || weights->pretrained.params.items[at].size != params->items[i].size) {
+            return fail_param(weights, &params->items[i]);
+        }
+    }
+    return TERN_OK;
 }
 
 tern_status tern_weights_read(struct tern_weights *weights,
@@ -130,5 +203,14 @@ tern_status tern_weights_read(struct tern_weights *weights,
                               int64_t count,
                               float *dst)
 {
-    return tern_ckpt_read(weights->reader, "model", param->name, row, count, dst);
+    if (!weights->is_pretrained) {
+        return tern_ckpt_read(weights->reader, "model", param->name, row, count, dst);
+    }
+    int at = find_param(weights, param);
+    if (at < 0) {
+        return fail_param(weights, param);
+    }
+    return tern_param_source_read(&weights->pretrained.sources[at],
+                                  &weights->pretrained.params.items[at],
+                                  &weights->pretrained.config, row, count, dst);
 }

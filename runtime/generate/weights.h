@@ -1,12 +1,12 @@
 /* weights.h - a MODEL as users name it, opened for reading: its numbers, and its tensors row by row
  * in f32, wherever and however they are stored.
  *
- * MODEL is a run directory (its newest good checkpoint), or one checkpoint of it
- * (RUN/ckpt/step-N). */
+ * MODEL is a run directory (its newest good checkpoint), one checkpoint of it (RUN/ckpt/step-N), a
+ * Hugging Face folder (config.json, *.safetensors) or a GGUF file. */
 #ifndef TERN_RUNTIME_GENERATE_WEIGHTS_H
 #define TERN_RUNTIME_GENERATE_WEIGHTS_H
 
-#include "models/params.h"
+#include "models/pretrained.h"
 
 struct tern_weights;
 
@@ -16,8 +16,12 @@ void tern_weights_close(struct tern_weights *weights);
 /* What was opened, as an absolute path: of a run directory the checkpoint. Valid until close. */
 const char *tern_weights_path(const struct tern_weights *weights);
 const struct tern_model_config *tern_weights_config(const struct tern_weights *weights);
-/* What its passes were meant to compute in: bf16 or f32. */
+/* What its passes were meant to compute in: bf16 or f32; f32 where files do not say. */
 enum tern_dtype tern_weights_dtype(const struct tern_weights *weights);
+/* Tokens with a meaning to the model, as far as its files say. */
+const struct tern_model_ids *tern_weights_ids(const struct tern_weights *weights);
+/* The files of a model that no run of Tern made; NULL: one did. Valid until close. */
+const struct tern_pretrained *tern_weights_pretrained(const struct tern_weights *weights);
 /* Training steps behind it; 0 unknown. */
 int64_t tern_weights_step(const struct tern_weights *weights);
 /* What tern_tokenizer_open takes; "" if it has no tokenizer. Valid until close. */

@@ -250,11 +250,13 @@ static void check_infer(struct bench *b, const char *name)
     float *logits = tern_alloc("test", (size_t)(t * v) * 4);
     assert_non_null(logits);
     static const int64_t chunks[] = {1, 5, 1000};
+    struct tern_placed placed;
+    assert_int_equal(tern_placed_flat(&b->model, b->device, b->weights, &placed), TERN_OK);
     for (size_t c = 0; c < sizeof chunks / sizeof chunks[0]; c++) {
         int64_t chunk = chunks[c] < t ? chunks[c] : t;
         struct tern_infer *infer;
         struct tern_infer_options options = {.positions = t, .chunk = chunk};
-        assert_int_equal(tern_infer_create(&b->model, b->device, b->weights, &options, &infer), TERN_OK);
+        assert_int_equal(tern_infer_create(&b->model, b->device, &placed, &options, &infer), TERN_OK);
         for (int64_t at = 0; at < t; at += chunk) {
             int64_t n = t - at < chunk ? t - at : chunk;
             assert_int_equal(tern_infer_append(infer, ids + at, n, true, logits + at * v), TERN_OK);
@@ -264,6 +266,7 @@ static void check_infer(struct bench *b, const char *name)
         print_message("%s: cached inference by %lld, relative error %.2e\n", name, (long long)chunk, error);
         assert_true(error <= LOGITS_RELATIVE);
     }
+    tern_placed_fini(&placed);
     tern_free(logits);
 }
 

@@ -14,6 +14,7 @@ import sys
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM
 from transformers import (Gemma2Config, Gemma3TextConfig, GemmaConfig, GPT2Config, LlamaConfig, MistralConfig,
                           MixtralConfig, Phi3Config, Qwen2Config, Qwen3Config, Qwen3MoeConfig)
@@ -23,14 +24,14 @@ COMMON = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 
 def llama(**changes):
     keys = {"hidden_size": 48, "intermediate_size": 88, "num_hidden_layers": 3, "num_attention_heads": 6,
-            "num_key_value_heads": 2, "vocab_size": 199, "max_position_embeddings": 512,
+            "num_key_value_heads": 2, "vocab_size": 263, "max_position_embeddings": 512,
             "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, **COMMON, **changes}
     return LlamaConfig(**keys)
 
 
 def sized(config, **changes):
     keys = {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 4, "num_attention_heads": 4,
-            "num_key_value_heads": 2, "vocab_size": 199, "max_position_embeddings": 512, **COMMON, **changes}
+            "num_key_value_heads": 2, "vocab_size": 263, "max_position_embeddings": 512, **COMMON, **changes}
     return config(**keys)
 
 
@@ -41,8 +42,8 @@ def rope(kind, **changes):
 FACTORS = [1.0 + 0.07 * i for i in range(64)]
 
 CASES = {
-    "gpt2": lambda: GPT2Config(n_embd=48, n_layer=3, n_head=4, n_positions=512, vocab_size=199, n_inner=140, **COMMON),
-    "gpt2_untied": lambda: GPT2Config(n_embd=40, n_layer=2, n_head=5, n_positions=512, vocab_size=131,
+    "gpt2": lambda: GPT2Config(n_embd=48, n_layer=3, n_head=4, n_positions=512, vocab_size=263, n_inner=140, **COMMON),
+    "gpt2_untied": lambda: GPT2Config(n_embd=40, n_layer=2, n_head=5, n_positions=512, vocab_size=259,
                                       tie_word_embeddings=False, **COMMON),
     "llama": lambda: llama(),
     "llama_tied_odd_head": lambda: llama(tie_word_embeddings=True, head_dim=10, num_key_value_heads=1),
@@ -112,6 +113,17 @@ def fill(net, seed):
             parameter.copy_(torch.from_numpy(values.astype(np.float32)))
 
 
+def tokenizer():
+    """One token a byte, behind three special ones."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {"<pad>": 0, "<bos>": 1, "<eos>": 2, **{c: 3 + i for i, c in enumerate(alphabet)}}
+    out = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    out.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    out.decoder = decoders.ByteLevel()
+    out.add_special_tokens(["<pad>", "<bos>", "<eos>"])
+    return out
+
+
 def build(name):
     net = AutoModelForCausalLM.from_config(CASES[name](), attn_implementation="eager")
     net = net.float().eval()
@@ -129,6 +141,7 @@ def main():
         folder = os.path.join(args.out, name)
         os.makedirs(folder, exist_ok=True)
         build(name).save_pretrained(folder)
+        tokenizer().save(os.path.join(folder, "tokenizer.json"))
     print(f"{len(args.names or CASES)} models in {args.out}")
     return 0
 

@@ -1,5 +1,5 @@
-/* sources.c - the table of parameters against a model file's table of contents. */
-#include "models/sources.h"
+/* param_sources.c - the table of parameters against a model file's table of contents. */
+#include "models/param_sources.h"
 
 #include "runtime/base/mem.h"
 
@@ -15,7 +15,7 @@ static bool can_decode(enum tern_dtype dtype)
     return dtype == TERN_F32 || dtype == TERN_F16 || dtype == TERN_BF16;
 }
 
-void tern_source_decode(enum tern_dtype dtype, const void *src, int64_t n, float *dst)
+void tern_param_source_decode(enum tern_dtype dtype, const void *src, int64_t n, float *dst)
 {
     if (dtype == TERN_F32) {
         memcpy(dst, src, (size_t)n * sizeof *dst);
@@ -77,7 +77,7 @@ static const struct tern_stored_tensor *find_hf(const struct tern_tensor_file *f
 static tern_status check_shape(const struct tern_stored_tensor *tensor,
                                const struct tern_param *param,
                                const struct tern_model_config *config,
-                               const struct tern_source *source,
+                               const struct tern_param_source *source,
                                enum tern_naming naming)
 {
     int64_t expected[3] = {param->shape[0], param->shape[1], 1};
@@ -119,10 +119,10 @@ static tern_status find_one(const struct tern_param *param,
                             const struct tern_model_config *config,
                             enum tern_naming naming,
                             const struct tern_tensor_file *file,
-                            struct tern_source *out)
+                            struct tern_param_source *out)
 {
     char name[TERN_PARAM_NAME_BYTES];
-    *out = (struct tern_source){0};
+    *out = (struct tern_param_source){0};
     if (naming == TERN_NAMING_HF) {
         out->tensor = find_hf(file, param);
         snprintf(name, sizeof name, "%s", param->name);
@@ -145,7 +145,7 @@ static tern_status check_all_used(const struct tern_params *params,
                                   const struct tern_model_config *config,
                                   enum tern_naming naming,
                                   const struct tern_tensor_file *file,
-                                  const struct tern_source *sources)
+                                  const struct tern_param_source *sources)
 {
     int64_t count = tern_tensor_file_count(file);
     const struct tern_stored_tensor *first = tern_tensor_file_at(file, 0);
@@ -174,13 +174,14 @@ static tern_status check_all_used(const struct tern_params *params,
     return status;
 }
 
-tern_status tern_sources_find(const struct tern_params *params,
-                              const struct tern_model_config *config,
-                              enum tern_naming naming,
-                              const struct tern_tensor_file *file,
-                              struct tern_source **out)
+tern_status tern_param_sources_find(const struct tern_params *params,
+                                    const struct tern_model_config *config,
+                                    enum tern_naming naming,
+                                    const struct tern_tensor_file *file,
+                                    struct tern_param_source **out)
 {
-    struct tern_source *sources = tern_alloc("sources", (size_t)params->count * sizeof *sources);
+    struct tern_param_source *sources =
+        tern_alloc("sources", (size_t)params->count * sizeof *sources);
     if (sources == NULL) {
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate a table of %d tensors", params->count);
     }
@@ -203,7 +204,8 @@ static void decode_row(const struct tern_stored_tensor *tensor, int64_t row, int
     size_t bytes = 0;
     bool is_whole = tern_dtype_row_bytes(tensor->dtype, n, &bytes);
     (void)is_whole; /* the reader of the file has checked it */
-    tern_source_decode(tensor->dtype, (const char *)tensor->data + (size_t)row * bytes, n, dst);
+    tern_param_source_decode(tensor->dtype, (const char *)tensor->data + (size_t)row * bytes, n,
+                             dst);
 }
 
 /* Where row r of a head's rows lies when they are paired: pair i is rows 2 i and 2 i + 1. */
@@ -214,16 +216,16 @@ static int64_t paired_row(int64_t row, int64_t head_width)
     return row - at + (at < half ? 2 * at : 2 * (at - half) + 1);
 }
 
-int64_t tern_source_row(const struct tern_source *source,
-                        const struct tern_model_config *config,
-                        int64_t row)
+int64_t tern_param_source_row(const struct tern_param_source *source,
+                              const struct tern_model_config *config,
+                              int64_t row)
 {
     int64_t at = source->layout == TERN_LAYOUT_PAIRED ? paired_row(row, config->head_width) : row;
     return source->first_row + at;
 }
 
 /* Vectors are small: the whole is decoded, then rearranged. */
-static tern_status read_vector(const struct tern_source *source,
+static tern_status read_vector(const struct tern_param_source *source,
                                const struct tern_param *param,
                                const struct tern_model_config *config,
                                int64_t first,
@@ -247,7 +249,7 @@ static tern_status read_vector(const struct tern_source *source,
 }
 
 /* Rows are columns of what is stored: every stored row is decoded, and a run of it kept. */
-static tern_status read_transposed(const struct tern_source *source,
+static tern_status read_transposed(const struct tern_param_source *source,
                                    const struct tern_param *param,
                                    int64_t row,
                                    int64_t count,
@@ -268,12 +270,12 @@ static tern_status read_transposed(const struct tern_source *source,
     return TERN_OK;
 }
 
-tern_status tern_source_read(const struct tern_source *source,
-                             const struct tern_param *param,
-                             const struct tern_model_config *config,
-                             int64_t row,
-                             int64_t count,
-                             float *dst)
+tern_status tern_param_source_read(const struct tern_param_source *source,
+                                   const struct tern_param *param,
+                                   const struct tern_model_config *config,
+                                   int64_t row,
+                                   int64_t count,
+                                   float *dst)
 {
     int64_t columns = param->shape[1];
     if (param->rank == 1) {
@@ -283,7 +285,7 @@ tern_status tern_source_read(const struct tern_source *source,
         return read_transposed(source, param, row, count, dst);
     }
     for (int64_t i = 0; i < count; i++) {
-        decode_row(source->tensor, tern_source_row(source, config, row + i), columns,
+        decode_row(source->tensor, tern_param_source_row(source, config, row + i), columns,
                    dst + i * columns);
     }
     return TERN_OK;
