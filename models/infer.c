@@ -1,4 +1,5 @@
 /* infer.c - tokens in, logits out, keys and values kept: memory, embeddings, positions, the head. */
+#include "kernels/blocks.h"
 #include "models/infer_impl.h"
 #include "runtime/base/check.h"
 #include "runtime/base/mem.h"
@@ -248,9 +249,9 @@ static tern_status embed_on_host(struct tern_infer *infer, const int32_t *ids, i
     TERN_CHECK(tern_dtype_row_bytes(infer->embedding->dtype, c, &row_bytes));
     for (int64_t i = 0; i < n; i++) {
         float *row = infer->staging + i * c;
-        tern_param_source_decode(infer->embedding->dtype,
-                                 (const char *)infer->embedding->host + (size_t)ids[i] * row_bytes,
-                                 c, row);
+        tern_blocks_decode(infer->embedding->dtype,
+                           (const char *)infer->embedding->host + (size_t)ids[i] * row_bytes, c,
+                           row);
         for (int64_t j = 0; j < c && scale != 1; j++) {
             row[j] *= scale;
         }

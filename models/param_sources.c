@@ -1,6 +1,7 @@
 /* param_sources.c - the table of parameters against a model file's table of contents. */
 #include "models/param_sources.h"
 
+#include "kernels/blocks.h"
 #include "runtime/base/mem.h"
 
 #include <stdio.h>
@@ -9,24 +10,6 @@
 enum {
     SHAPE_BYTES = 96
 };
-
-static bool can_decode(enum tern_dtype dtype)
-{
-    return dtype == TERN_F32 || dtype == TERN_F16 || dtype == TERN_BF16;
-}
-
-void tern_param_source_decode(enum tern_dtype dtype, const void *src, int64_t n, float *dst)
-{
-    if (dtype == TERN_F32) {
-        memcpy(dst, src, (size_t)n * sizeof *dst);
-        return;
-    }
-    for (int64_t i = 0; i < n; i++) {
-        uint16_t x;
-        memcpy(&x, (const char *)src + 2 * i, sizeof x);
-        dst[i] = dtype == TERN_F16 ? tern_f16_to_f32(x) : tern_bf16_to_f32(x);
-    }
-}
 
 /* "[320, 32]" */
 static const char *shape_text(int rank, const int64_t *shape, char out[SHAPE_BYTES])
@@ -106,7 +89,7 @@ static tern_status check_shape(const struct tern_stored_tensor *tensor,
                          shape_text(tensor->rank, tensor->shape, found_text),
                          shape_text(rank, expected, expected_text));
     }
-    if (!can_decode(tensor->dtype)) {
+    if (!tern_blocks_can_decode(tensor->dtype)) {
         return tern_fail(TERN_ERR_UNSUPPORTED,
                          "%s: tensor %s: found weights of type %s, expected f32, f16, bf16 or "
                          "a GGUF block type",
@@ -204,8 +187,7 @@ static void decode_row(const struct tern_stored_tensor *tensor, int64_t row, int
     size_t bytes = 0;
     bool is_whole = tern_dtype_row_bytes(tensor->dtype, n, &bytes);
     (void)is_whole; /* the reader of the file has checked it */
-    tern_param_source_decode(tensor->dtype, (const char *)tensor->data + (size_t)row * bytes, n,
-                             dst);
+    tern_blocks_decode(tensor->dtype, (const char *)tensor->data + (size_t)row * bytes, n, dst);
 }
 
 /* Where row r of a head's rows lies when they are paired: pair i is rows 2 i and 2 i + 1. */

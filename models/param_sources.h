@@ -47,8 +47,6 @@ TERN_MUST_CHECK tern_status tern_param_source_read(const struct tern_param_sourc
 int64_t tern_param_source_row(const struct tern_param_source *source,
                               const struct tern_model_config *config,
                               int64_t row);
-/* n consecutive elements of a row, of a type that matrices have, as f32. */
-void tern_param_source_decode(enum tern_dtype dtype, const void *src, int64_t n, float *dst);
 
 /* GGUF's name of a parameter, and how its values lie there. Of an expert: the name of the tensor of
  * all experts. */
