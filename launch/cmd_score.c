@@ -5,6 +5,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/generate/generate.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,8 @@ struct scorer {
 static tern_status add_token(struct scorer *s, int32_t id)
 {
     size_t bytes = 0;
-    const char *piece = tern_tokenizer_piece(s->loaded->tokenizer, id, &bytes);
+    const struct tern_tokenizer *tokenizer = s->loaded->tokenizer;
+    const char *piece = tokenizer != NULL ? tern_tokenizer_piece(tokenizer, id, &bytes) : NULL;
     return tern_json_quote(&s->line, piece != NULL ? piece : "", piece != NULL ? bytes : 0);
 }
 
@@ -78,7 +80,38 @@ static tern_status score_row(void *context, int64_t position, const float *logit
     return TERN_OK;
 }
 
-static tern_status run(const char *model, const char *prompt, int64_t top)
+/* "1 2 3" to ids of the model's vocabulary; tern_alloc'd. */
+static tern_status parse_ids(const struct tern_loaded *loaded,
+                             const char *text,
+                             int32_t **ids_out,
+                             int64_t *count_out)
+{
+    int64_t vocab = loaded->model.config.vocab_size;
+    int32_t *ids = tern_alloc("score", (strlen(text) / 2 + 1) * sizeof *ids);
+    int64_t count = 0;
+    if (ids == NULL) {
+        return tern_fail(TERN_ERR_MEMORY, "cannot allocate the ids of a text");
+    }
+    for (const char *at = text + strspn(text, " "); *at != '\0'; at += strspn(at, " ")) {
+        char *end;
+        errno = 0;
+        long long id = strtoll(at, &end, 10);
+        if (end == at || (*end != ' ' && *end != '\0') || errno != 0 || id < 0 || id >= vocab) {
+            tern_free(ids);
+            return tern_fail(TERN_ERR_USAGE,
+                             "--ids: found '%.20s' at %lld, expected whole numbers below %lld, "
+                             "blanks between them",
+                             at, (long long)(at - text), (long long)vocab);
+        }
+        ids[count++] = (int32_t)id;
+        at = end;
+    }
+    *ids_out = ids;
+    *count_out = count;
+    return TERN_OK;
+}
+
+static tern_status run(const char *model, const char *prompt, const char *numbers, int64_t top)
 {
     struct tern_loaded loaded;
     int32_t *ids = NULL;
@@ -93,7 +126,10 @@ static tern_status run(const char *model, const char *prompt, int64_t top)
         goto out;
     }
     TERN_GOTO_IF_ERR(
-        status, tern_loaded_encode(&loaded, prompt, strlen(prompt), true, &ids, &s.count), out);
+        status,
+        numbers != NULL ? parse_ids(&loaded, numbers, &ids, &s.count)
+                        : tern_loaded_encode(&loaded, prompt, strlen(prompt), true, &ids, &s.count),
+        out);
     s.ids = ids;
     status = tern_score(&loaded, ids, s.count, score_row, &s);
 out:
@@ -108,6 +144,7 @@ tern_status tern_command_score(int argc, char **argv, int *exit_code)
 {
     (void)exit_code;
     const char *prompt = NULL;
+    const char *ids = NULL;
     int64_t top = 5;
     const struct tern_option options[] = {
         {.name = "prompt",
@@ -115,6 +152,11 @@ tern_status tern_command_score(int argc, char **argv, int *exit_code)
          .target = &prompt,
          .value_name = "TEXT",
          .help = "the text to score"},
+        {.name = "ids",
+         .kind = TERN_OPTION_STRING,
+         .target = &ids,
+         .value_name = "IDS",
+         .help = "token ids to score instead of a text, blanks between them"},
         {.name = "top",
          .kind = TERN_OPTION_I64,
          .target = &top,
@@ -125,7 +167,7 @@ tern_status tern_command_score(int argc, char **argv, int *exit_code)
     };
     const struct tern_command_spec spec = {
         .name = "score",
-        .usage = "MODEL --prompt TEXT [--top N]",
+        .usage = "MODEL (--prompt TEXT | --ids IDS) [--top N]",
         .summary = "Natural log-probability of each token of a text, and the most likely next "
                    "ones, as JSON lines.",
         .example = "tern score runs/a --prompt \"In the beginning\" --top 3",
@@ -140,8 +182,9 @@ tern_status tern_command_score(int argc, char **argv, int *exit_code)
     if (is_help) {
         return TERN_OK;
     }
-    if (prompt == NULL) {
-        return tern_fail(TERN_ERR_USAGE, "tern score: --prompt TEXT is missing");
+    if ((prompt == NULL) == (ids == NULL)) {
+        return tern_fail(TERN_ERR_USAGE,
+                         "tern score: expected exactly one of --prompt TEXT and --ids IDS");
     }
-    return run(positionals.items[0], prompt, top);
+    return run(positionals.items[0], prompt, ids, top);
 }

@@ -85,11 +85,9 @@ static tern_status open_pretrained(struct tern_weights *weights, const char *mod
     TERN_RETURN_IF_ERR(tern_pretrained_open(model, &weights->pretrained));
     TERN_RETURN_IF_ERR(tern_path_absolute(weights->path, model));
     weights->ids = weights->pretrained.ids;
-    if (weights->pretrained.gguf != NULL) {
-        snprintf(weights->tokenizer, sizeof weights->tokenizer, "%s", weights->path);
-        return TERN_OK;
-    }
-    return tern_path_join(weights->tokenizer, model, "tokenizer.json");
+    return weights->pretrained.gguf != NULL
+               ? TERN_OK
+               : tern_path_join(weights->tokenizer, model, "tokenizer.json");
 }
 
 tern_status tern_weights_open(const char *model, struct tern_weights **out)

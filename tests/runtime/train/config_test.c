@@ -235,8 +235,6 @@ static const struct {
     {{"model.width=322"}, "model.width: found 322, expected a multiple of model.heads (5)"},
     {{"model.kv_heads=2"}, "model.kv_heads: found 2, expected a divisor of model.heads (5)"},
     {{"model.head_width=63"}, "model.head_width: found 63, expected an even number"},
-    {{"model.preset=gpt2-124m", "model.tied_embeddings=false"},
-     "model.tied_embeddings: found false, expected true"},
     {{"model.rope_scaling=llama3"},
      "model.rope_factor: found 0, expected at least 1 with rope_scaling llama3"},
     {{"model.preset="}, "model.family: missing, expected gpt2 or llama, or a model.preset"},
