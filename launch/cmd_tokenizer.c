@@ -1,10 +1,11 @@
-/* cmd_tokenizer.c - "tern tokenizer train|encode|decode|info". */
+/* cmd_tokenizer.c - "tern tokenizer train|encode|decode|info|template". */
 #include "io/file.h"
 #include "io/progress.h"
 #include "io/text_stream.h"
 #include "io/tokenizer.h"
 #include "launch/commands.h"
 #include "launch/options.h"
+#include "launch/tokenizer_template.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
@@ -501,9 +502,12 @@ tern_status tern_command_tokenizer(int argc, char **argv, int *exit_code)
     static const struct {
         const char *name;
         tern_status (*run)(int argc, char **argv);
-    } commands[] = {
-        {"train", run_train}, {"encode", run_encode}, {"decode", run_decode}, {"info", run_info}};
-    static const char *const names[] = {"train", "encode", "decode", "info"};
+    } commands[] = {{"train", run_train},
+                    {"encode", run_encode},
+                    {"decode", run_decode},
+                    {"info", run_info},
+                    {"template", tern_tokenizer_template}};
+    static const char *const names[] = {"train", "encode", "decode", "info", "template"};
     (void)exit_code;
     const char *word = argc > 0 ? argv[0] : "";
     for (int i = 0; i < COUNT(commands); i++) {
@@ -512,21 +516,23 @@ tern_status tern_command_tokenizer(int argc, char **argv, int *exit_code)
         }
     }
     if (strcmp(word, "--help") == 0) {
-        printf("usage: tern tokenizer train|encode|decode|info ...\n\n"
+        printf("usage: tern tokenizer train|encode|decode|info|template ...\n\n"
                "  train    learn a byte-level BPE vocabulary from text\n"
                "  encode   text to ids\n"
                "  decode   ids to text\n"
-               "  info     what a tokenizer.json holds\n\n"
+               "  info     what a tokenizer.json holds\n"
+               "  template messages to a chat model's text\n\n"
                "\"tern tokenizer WORD --help\" says more.\n"
                "example: tern tokenizer train --vocab-size 4096 --out tokenizer.json book.txt\n");
         return TERN_OK;
     }
     if (argc == 0) {
-        return tern_fail(TERN_ERR_USAGE,
-                         "tokenizer: found no word; expected train, encode, decode or info");
+        return tern_fail(
+            TERN_ERR_USAGE,
+            "tokenizer: found no word; expected train, encode, decode, info or template");
     }
-    return tern_fail(
-        TERN_ERR_USAGE,
-        "tokenizer: found '%.64s'; expected train, encode, decode or info; nearest is '%s'", word,
-        tern_text_nearest(word, names, 4));
+    return tern_fail(TERN_ERR_USAGE,
+                     "tokenizer: found '%.64s'; expected train, encode, decode, info or template; "
+                     "nearest is '%s'",
+                     word, tern_text_nearest(word, names, COUNT(names)));
 }
