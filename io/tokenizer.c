@@ -8,21 +8,37 @@
 #include "runtime/base/mem.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum {
-    FILE_BYTES_MAX = 1 << 30
+    NONE = -1,
+    FILE_BYTES_MAX = 1 << 30,
 };
 
 void tern_tokenizer_fini(struct tern_tokenizer *tokenizer)
 {
-    tern_splitter_fini(&tokenizer->splitter);
+    tern_chars_fini(&tokenizer->chars);
+    for (int i = 0; i < TERN_STEPS_MAX; i++) {
+        tern_free(tokenizer->normal[i].from.data);
+        tern_free(tokenizer->normal[i].to.data);
+        tern_free(tokenizer->splits[i].text.data);
+        tern_free(tokenizer->decode.from[i].data);
+        tern_free(tokenizer->decode.to[i].data);
+    }
+    for (int i = 0; i < tokenizer->added_count; i++) {
+        tern_free(tokenizer->added[i].text.data);
+    }
+    tern_free(tokenizer->added);
+    tern_trie_fini(&tokenizer->added_tries[0]);
+    tern_trie_fini(&tokenizer->added_tries[1]);
+    tern_trie_fini(&tokenizer->words);
+    tern_free(tokenizer->scores);
     tern_free(tokenizer->pieces);
     tern_text_fini(&tokenizer->blob);
     tern_free(tokenizer->names);
     tern_free(tokenizer->merges);
-    tern_free(tokenizer->added);
     tern_free(tokenizer->prefix_ids);
     tern_free(tokenizer->suffix_ids);
 }
@@ -49,9 +65,13 @@ tern_status tern_tokenizer_open(const char *path, struct tern_tokenizer **out)
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate a tokenizer");
     }
     tern_hash_bytes(text, bytes, tokenizer->hash);
-    status = tern_splitter_init(&tokenizer->splitter);
+    tokenizer->unknown_id = tokenizer->bos_id = tokenizer->eos_id = NONE;
+    status = tern_chars_init(&tokenizer->chars);
     if (status == TERN_OK) {
         status = tern_tokenizer_parse(tokenizer, file, text, bytes);
+    }
+    if (status == TERN_OK) {
+        status = tern_tokenizer_finish(tokenizer);
     }
     tern_free(text);
     if (status != TERN_OK) {
@@ -92,20 +112,126 @@ tern_status tern_tokenizer_reserve(struct tern_tokenizer *tokenizer, int64_t cou
     return TERN_OK;
 }
 
+/* Copies bytes to the blob. */
+static tern_status store(struct tern_tokenizer *tokenizer,
+                         const char *bytes,
+                         size_t count,
+                         uint32_t *offset_out)
+{
+    if (tokenizer->blob.length + count >= UINT32_MAX) {
+        return tern_fail(TERN_ERR_UNSUPPORTED, "vocabulary: more than 4 GiB of token text");
+    }
+    *offset_out = (uint32_t)tokenizer->blob.length;
+    return tern_text_append(&tokenizer->blob, bytes, count);
+}
+
 tern_status tern_tokenizer_add_piece(struct tern_tokenizer *tokenizer,
                                      int32_t id,
                                      const char *bytes,
                                      size_t count)
 {
+    uint32_t offset = 0;
     TERN_RETURN_IF_ERR(tern_tokenizer_reserve(tokenizer, (int64_t)id + 1));
-    if (tokenizer->blob.length + count >= UINT32_MAX) {
+    TERN_RETURN_IF_ERR(store(tokenizer, bytes, count, &offset));
+    struct tern_piece *piece = &tokenizer->pieces[id];
+    tokenizer->present_count += !piece->is_present;
+    *piece = (struct tern_piece){
+        .offset = offset,
+        .bytes = (uint32_t)count,
+        .name = offset,
+        .name_bytes = (uint32_t)count,
+        .is_present = true,
+        .is_special = piece->is_special,
+    };
+    return TERN_OK;
+}
+
+/* Bytes that a token's text stands for in the byte alphabet, into out (at least `count` long): the
+ * text as it is when some character is not in that alphabet. */
+static size_t undo_alphabet(const char *text, size_t count, char *out)
+{
+    size_t length = 0;
+    for (size_t at = 0; at < count;) {
+        uint32_t code;
+        int step = tern_utf8_decode((const uint8_t *)text + at, count - at, &code);
+        int byte = step == 0 ? -1 : tern_code_to_byte(code);
+        if (byte < 0) {
+            memcpy(out, text, count);
+            return count;
+        }
+        out[length++] = (char)byte;
+        at += (size_t)step;
+    }
+    return length;
+}
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : NONE;
+}
+
+/* The byte that "<0x41>" stands for; NONE if it is no such text. */
+static int byte_of_text(const char *text, size_t bytes)
+{
+    if (bytes != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') {
+        return NONE;
+    }
+    int high = hex_digit(text[3]), low = hex_digit(text[4]);
+    return high < 0 || low < 0 ? NONE : high * 16 + low;
+}
+
+/* Appends the bytes that a token's text decodes to. */
+static tern_status append_decoded(const struct tern_decode_rules *rules,
+                                  const char *text,
+                                  size_t bytes,
+                                  struct tern_text *out)
+{
+    struct tern_text texts[2] = {{0}, {0}};
+    tern_status status = TERN_OK;
+    for (int i = 0; i < rules->replace_count; i++) {
+        struct tern_text *next = &texts[i % 2];
+        next->length = 0;
+        TERN_GOTO_IF_ERR(
+            status, tern_replace_append(text, bytes, &rules->from[i], &rules->to[i], next), out);
+        text = next->data;
+        bytes = next->length;
+    }
+    int byte = rules->has_bytes ? byte_of_text(text, bytes) : NONE;
+    char one = (char)byte;
+    status = byte >= 0 ? tern_text_append(out, &one, 1) : tern_text_append(out, text, bytes);
+out:
+    tern_text_fini(&texts[0]);
+    tern_text_fini(&texts[1]);
+    return status;
+}
+
+tern_status tern_tokenizer_add_token(struct tern_tokenizer *tokenizer,
+                                     int32_t id,
+                                     const char *text,
+                                     size_t bytes)
+{
+    if (tokenizer->model == TERN_MODEL_BYTES) {
+        char *plain = tern_alloc("token text", bytes);
+        if (plain == NULL) {
+            return tern_fail(TERN_ERR_MEMORY, "cannot allocate %zu bytes of token text", bytes);
+        }
+        size_t count = undo_alphabet(text, bytes, plain);
+        tern_status status = tern_tokenizer_add_piece(tokenizer, id, plain, count);
+        tern_free(plain);
+        return status;
+    }
+    TERN_RETURN_IF_ERR(tern_tokenizer_add_piece(tokenizer, id, text, bytes));
+    size_t start = tokenizer->blob.length;
+    TERN_RETURN_IF_ERR(append_decoded(&tokenizer->decode, text, bytes, &tokenizer->blob));
+    if (tokenizer->blob.length >= UINT32_MAX) {
         return tern_fail(TERN_ERR_UNSUPPORTED, "vocabulary: more than 4 GiB of token text");
     }
-    struct tern_piece *piece = &tokenizer->pieces[id];
-    piece->offset = (uint32_t)tokenizer->blob.length;
-    piece->bytes = (uint32_t)count;
-    piece->is_present = true;
-    return tern_text_append(&tokenizer->blob, bytes, count);
+    tokenizer->pieces[id].offset = (uint32_t)start;
+    tokenizer->pieces[id].bytes = (uint32_t)(tokenizer->blob.length - start);
+    return TERN_OK;
 }
 
 uint64_t tern_word_hash(const char *bytes, size_t count)
@@ -126,11 +252,14 @@ uint64_t tern_word_hash(const char *bytes, size_t count)
 void tern_tokenizer_add_name(struct tern_tokenizer *tokenizer, int32_t id)
 {
     const struct tern_piece *piece = &tokenizer->pieces[id];
-    const char *bytes = tokenizer->blob.data + piece->offset;
-    if (tern_tokenizer_find(tokenizer, bytes, piece->bytes) >= 0) {
+    const char *bytes = tokenizer->blob.data + piece->name;
+    if (tern_tokenizer_find(tokenizer, bytes, piece->name_bytes) >= 0) {
         return;
     }
-    uint64_t slot = tern_word_hash(bytes, piece->bytes) & tokenizer->name_mask;
+    if ((int)piece->name_bytes > tokenizer->longest_name_bytes) {
+        tokenizer->longest_name_bytes = (int)piece->name_bytes;
+    }
+    uint64_t slot = tern_word_hash(bytes, piece->name_bytes) & tokenizer->name_mask;
     while (tokenizer->names[slot] >= 0) {
         slot = (slot + 1) & tokenizer->name_mask;
     }
@@ -158,47 +287,80 @@ tern_status tern_tokenizer_index_names(struct tern_tokenizer *tokenizer, int64_t
     return TERN_OK;
 }
 
-static int compare_added(const void *left, const void *right)
-{
-    const struct tern_added *a = left;
-    const struct tern_added *b = right;
-    int first = (unsigned char)a->text[0] - (unsigned char)b->text[0];
-    if (first != 0) {
-        return first;
-    }
-    return a->bytes != b->bytes ? (a->bytes > b->bytes ? -1 : 1) : a->id - b->id;
-}
-
-void tern_tokenizer_index_added(struct tern_tokenizer *tokenizer)
-{
-    for (int i = 0; i < tokenizer->added_count; i++) {
-        struct tern_added *added = &tokenizer->added[i];
-        added->text = tokenizer->blob.data + tokenizer->pieces[added->id].offset;
-        if ((int)added->bytes > tokenizer->longest_added_bytes) {
-            tokenizer->longest_added_bytes = (int)added->bytes;
-        }
-    }
-    qsort(tokenizer->added, (size_t)tokenizer->added_count, sizeof *tokenizer->added,
-          compare_added);
-    for (int byte = 0, at = 0; byte <= 256; byte++) {
-        while (at < tokenizer->added_count && (unsigned char)tokenizer->added[at].text[0] < byte) {
-            at++;
-        }
-        tokenizer->added_first[byte] = at;
-    }
-}
-
 int32_t tern_tokenizer_find(const struct tern_tokenizer *tokenizer, const char *bytes, size_t count)
 {
     uint64_t slot = tern_word_hash(bytes, count) & tokenizer->name_mask;
     for (; tokenizer->names[slot] >= 0; slot = (slot + 1) & tokenizer->name_mask) {
         const struct tern_piece *piece = &tokenizer->pieces[tokenizer->names[slot]];
-        if (piece->bytes == count &&
-            memcmp(tokenizer->blob.data + piece->offset, bytes, count) == 0) {
+        if (piece->name_bytes == count &&
+            memcmp(tokenizer->blob.data + piece->name, bytes, count) == 0) {
             return tokenizer->names[slot];
         }
     }
     return -1;
+}
+
+int32_t tern_tokenizer_find_text(const struct tern_tokenizer *tokenizer,
+                                 const char *text,
+                                 size_t bytes)
+{
+    if (tokenizer->model != TERN_MODEL_BYTES) {
+        return tern_tokenizer_find(tokenizer, text, bytes);
+    }
+    char few[256];
+    char *plain = bytes <= sizeof few ? few : tern_alloc("token text", bytes);
+    if (plain == NULL) {
+        return NONE;
+    }
+    int32_t id = tern_tokenizer_find(tokenizer, plain, undo_alphabet(text, bytes, plain));
+    if (plain != few) {
+        tern_free(plain);
+    }
+    return id;
+}
+
+void tern_tokenizer_find_bytes(struct tern_tokenizer *tokenizer)
+{
+    for (int byte = 0; byte < 256; byte++) {
+        char name[8];
+        int length = 1;
+        name[0] = (char)byte;
+        if (tokenizer->model != TERN_MODEL_BYTES) {
+            length = snprintf(name, sizeof name, "<0x%02X>", (unsigned)byte);
+        }
+        tokenizer->byte_ids[byte] = tern_tokenizer_find(tokenizer, name, (size_t)length);
+    }
+}
+
+tern_status tern_tokenizer_reserve_merges(struct tern_tokenizer *tokenizer, int64_t count)
+{
+    uint64_t slots = 64;
+    while (slots < (uint64_t)count * 2) {
+        slots *= 2;
+    }
+    tokenizer->merges = tern_alloc("tokenizer merges", slots * sizeof *tokenizer->merges);
+    if (tokenizer->merges == NULL) {
+        return tern_fail(TERN_ERR_MEMORY, "cannot allocate %" PRIu64 " merges", slots);
+    }
+    memset(tokenizer->merges, 0xff, slots * sizeof *tokenizer->merges);
+    tokenizer->merge_mask = slots - 1;
+    tokenizer->merge_count = count;
+    return TERN_OK;
+}
+
+void tern_tokenizer_add_merge(struct tern_tokenizer *tokenizer,
+                              int32_t left,
+                              int32_t right,
+                              int32_t rank,
+                              int32_t result)
+{
+    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+    uint64_t slot = tern_word_mix(key) & tokenizer->merge_mask;
+    while (tokenizer->merges[slot].key != TERN_MERGE_EMPTY && tokenizer->merges[slot].key != key) {
+        slot = (slot + 1) & tokenizer->merge_mask;
+    }
+    tokenizer->merges[slot] = (struct tern_merge){key, rank, result};
+    tokenizer->rank_count = rank >= tokenizer->rank_count ? rank + 1 : tokenizer->rank_count;
 }
 
 const struct tern_merge *tern_tokenizer_merge(const struct tern_tokenizer *tokenizer,
@@ -230,7 +392,7 @@ int32_t tern_tokenizer_id(const struct tern_tokenizer *tokenizer, const char *to
     size_t bytes = strlen(token);
     for (int i = 0; i < tokenizer->added_count; i++) {
         const struct tern_added *added = &tokenizer->added[i];
-        if (added->bytes == bytes && memcmp(added->text, token, bytes) == 0) {
+        if (added->text.bytes == bytes && memcmp(added->text.data, token, bytes) == 0) {
             return added->id;
         }
     }
@@ -241,16 +403,25 @@ int32_t tern_tokenizer_eos(const struct tern_tokenizer *tokenizer)
 {
     static const char *const names[] = {"<|endoftext|>", "</s>",  "<|end_of_text|>", "<|im_end|>",
                                         "<|eot_id|>",    "<eos>", "<|eos|>",         "[EOS]"};
+    if (tokenizer->eos_id >= 0) {
+        return tokenizer->eos_id;
+    }
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         for (int j = 0; j < tokenizer->added_count; j++) {
             const struct tern_added *added = &tokenizer->added[j];
-            if (added->bytes == strlen(names[i]) &&
-                memcmp(added->text, names[i], added->bytes) == 0) {
+            if (strcmp(added->text.data, names[i]) == 0) {
                 return added->id;
             }
         }
     }
     return -1;
+}
+
+int32_t tern_tokenizer_bos(const struct tern_tokenizer *tokenizer)
+{
+    return tokenizer->bos_id >= 0        ? tokenizer->bos_id
+           : tokenizer->prefix_count > 0 ? tokenizer->prefix_ids[0]
+                                         : NONE;
 }
 
 bool tern_tokenizer_is_special(const struct tern_tokenizer *tokenizer, int32_t id)
@@ -290,44 +461,4 @@ const char *tern_tokenizer_piece(const struct tern_tokenizer *tokenizer,
     }
     *bytes_out = tokenizer->pieces[id].bytes;
     return tokenizer->blob.data + tokenizer->pieces[id].offset;
-}
-
-tern_status tern_tokenizer_decode(const struct tern_tokenizer *tokenizer,
-                                  const int32_t *ids,
-                                  int64_t count,
-                                  bool skip_special,
-                                  char **text_out,
-                                  size_t *bytes_out)
-{
-    *text_out = NULL;
-    *bytes_out = 0;
-    size_t total = 0;
-    for (int64_t i = 0; i < count; i++) {
-        size_t bytes;
-        if (tern_tokenizer_piece(tokenizer, ids[i], &bytes) == NULL) {
-            return tern_fail(TERN_ERR_INPUT,
-                             "id %d at position %" PRId64 " is not in the vocabulary of %" PRId64
-                             " tokens",
-                             ids[i], i, tokenizer->vocab_size);
-        }
-        total += skip_special && tern_tokenizer_is_special(tokenizer, ids[i]) ? 0 : bytes;
-    }
-    char *text = tern_alloc("decoded text", total + 1);
-    if (text == NULL) {
-        return tern_fail(TERN_ERR_MEMORY, "cannot allocate %zu bytes of decoded text", total + 1);
-    }
-    size_t at = 0;
-    for (int64_t i = 0; i < count; i++) {
-        size_t bytes;
-        const char *piece = tern_tokenizer_piece(tokenizer, ids[i], &bytes);
-        if (!(skip_special && tern_tokenizer_is_special(tokenizer, ids[i]))) {
-            memcpy(text + at, piece, bytes);
-            at += bytes;
-        }
-    }
-    TERN_CHECK(at == total);
-    text[total] = '\0';
-    *text_out = text;
-    *bytes_out = total;
-    return TERN_OK;
 }

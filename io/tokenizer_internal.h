@@ -1,73 +1,77 @@
-/* tokenizer_internal.h - what the tokenizer's files share: the vocabulary in memory, character
- * classes, splitting. */
+/* tokenizer_internal.h - what the tokenizer's files share: the vocabulary in memory and the steps
+ * before and after it. */
 #ifndef TERN_IO_TOKENIZER_INTERNAL_H
 #define TERN_IO_TOKENIZER_INTERNAL_H
 
 #include "io/tokenizer.h"
+#include "io/tokenizer_chars.h"
+#include "io/tokenizer_nfc.h"
+#include "io/tokenizer_split.h"
+#include "io/tokenizer_trie.h"
 #include "runtime/base/text.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* ---- characters (tokenizer_unicode.c, tokenizer_split.c) ---- */
-
-enum tern_class {
-    TERN_CLASS_OTHER,
-    TERN_CLASS_LETTER,
-    TERN_CLASS_NUMBER,
-    TERN_CLASS_SPACE
-};
-
-struct tern_class_range {
-    uint32_t first, last;
-    uint8_t kind; /* enum tern_class */
-};
-extern const struct tern_class_range tern_class_ranges[]; /* ascending; what is in none is OTHER */
-extern const int tern_class_range_count;
-
 enum {
-    TERN_CODE_POINTS = 0x110000,
-    TERN_CLASS_MAP_BYTES = TERN_CODE_POINTS / 4, /* two bits a code point */
     TERN_VOCAB_MAX = 1 << 24,
+    TERN_VOCAB_GAPS = 1 << 16, /* ids may leave that many free, and as many as there are tokens */
     TERN_SPECIAL_BYTES_MAX = 4096, /* longest text of an added token */
+    TERN_TOKEN_BYTES_MAX = 1 << 20,
+    TERN_STEPS_MAX = 8, /* of a normalizer, of a pre-tokenizer */
 };
 
-/* Splitting rules: GPT-2's pattern, and digits alone before it (SmolLM2). */
-struct tern_splitter {
-    uint8_t *map; /* owned, TERN_CLASS_MAP_BYTES */
-    bool split_digits;
-    bool digits_alone; /* each by itself */
+/* How a word becomes ids. */
+enum tern_model_kind {
+    TERN_MODEL_BYTES,   /* byte-level BPE: symbols are bytes */
+    TERN_MODEL_CHARS,   /* SentencePiece-style BPE: symbols are characters, or bytes if unknown */
+    TERN_MODEL_UNIGRAM, /* the best sum of scores */
 };
 
-TERN_MUST_CHECK tern_status tern_splitter_init(struct tern_splitter *splitter);
-void tern_splitter_fini(struct tern_splitter *splitter);
-/* Class and length (1 to 4 bytes) of the first character; an invalid byte is one OTHER of length
- * 1. bytes > 0. */
-enum tern_class tern_split_class(const struct tern_splitter *splitter,
-                                 const uint8_t *text,
-                                 size_t bytes,
-                                 int *length_out);
-/* Length of the first word of text[0, bytes), a stretch without added tokens. bytes > 0. Linear
- * over all calls: to stop where digits begin it looks ahead once a stretch, and *stretch_end (0
- * at first) keeps the place. */
-size_t tern_split_next(const struct tern_splitter *splitter,
-                       const uint8_t *text,
-                       size_t bytes,
-                       size_t at,
-                       size_t *stretch_end);
-/* The GPT-2 byte alphabet: code point that stands for a byte, and back (-1: none). */
-uint32_t tern_byte_to_code(uint8_t byte);
-int tern_code_to_byte(uint32_t code);
-/* One UTF-8 character: its length, or 0 if it is invalid or cut off. */
-int tern_utf8_decode(const uint8_t *text, size_t bytes, uint32_t *code_out);
-int tern_utf8_encode(uint32_t code, char out[4]);
+/* ---- before the model (tokenizer_normal.c) ---- */
+
+struct tern_string {
+    char *data; /* owned */
+    size_t bytes;
+};
+
+enum tern_normal_kind {
+    TERN_NORMAL_NFC,
+    TERN_NORMAL_PREPEND, /* `to` before each stretch that is not empty */
+    TERN_NORMAL_REPLACE, /* each `from` by `to` */
+};
+
+struct tern_normal_step {
+    enum tern_normal_kind kind;
+    struct tern_string from, to;
+};
+
+enum tern_split_behavior {
+    TERN_SPLIT_ISOLATED,
+    TERN_SPLIT_WITH_PREVIOUS,
+    TERN_SPLIT_WITH_NEXT,
+};
+
+enum tern_prepend {
+    TERN_PREPEND_FIRST, /* where the text begins */
+    TERN_PREPEND_ALWAYS,
+    TERN_PREPEND_NEVER,
+};
+
+struct tern_split_step {
+    enum tern_split_kind kind;
+    struct tern_string text;           /* STRING: what to look for; METASPACE: the mark */
+    enum tern_split_behavior behavior; /* STRING */
+    enum tern_prepend prepend;         /* METASPACE */
+    bool splits;                       /* METASPACE: a word begins at each mark */
+};
 
 /* ---- vocabulary (tokenizer.c) ---- */
 
 struct tern_piece {
-    uint32_t offset; /* into blob */
-    uint32_t bytes;
+    uint32_t offset, bytes;    /* what it decodes to; into blob */
+    uint32_t name, name_bytes; /* what words are looked up by; into blob */
     bool is_present;
     bool is_special;
 };
@@ -82,34 +86,110 @@ struct tern_merge {
 
 struct tern_added {
     int32_t id;
-    uint32_t bytes;
-    const char *text; /* into blob once the tokenizer is whole */
+    struct tern_string text; /* owned */
     bool is_special;
-    bool is_normalized; /* matched in a second pass, after the others */
+    bool is_normalized; /* matched in a second pass, in normalized text */
+    bool strips_left, strips_right, is_single_word;
+};
+
+/* What a decoder does to the beginning of a text. */
+enum tern_first_rule {
+    TERN_FIRST_PLAIN,
+    TERN_FIRST_STRIPS,      /* up to strip_blanks blanks go */
+    TERN_FIRST_DROPS_MARKS, /* all marks of the first token go */
+};
+
+/* How a token's text becomes the bytes it stands for. */
+struct tern_decode_rules {
+    bool is_byte_level;
+    bool has_bytes; /* "<0x41>" is a byte */
+    struct tern_string from[TERN_STEPS_MAX], to[TERN_STEPS_MAX];
+    int replace_count;
+};
+
+/* Where a text may be cut (tern_tokenizer_cut). */
+enum tern_cut_rule {
+    TERN_CUT_NEVER,
+    TERN_CUT_WHITE, /* before any ASCII white space */
+    TERN_CUT_BLANK, /* before a blank */
+    TERN_CUT_MARK,  /* before a blank, which becomes a mark, where no merge crosses it */
 };
 
 struct tern_tokenizer {
-    struct tern_splitter splitter;
+    struct tern_chars chars;
+    enum tern_model_kind model;
+    struct tern_normal_step normal[TERN_STEPS_MAX];
+    int normal_count;
+    struct tern_split_step splits[TERN_STEPS_MAX];
+    int split_count;
     struct tern_piece *pieces; /* [vocab_size] */
     int64_t vocab_size;
     int64_t piece_capacity;
+    int64_t present_count;
     struct tern_text blob; /* bytes of all pieces */
-    int32_t *names;        /* hash of pieces by bytes: id or -1 */
+    int32_t *names;        /* hash of pieces by name: id or -1 */
     uint64_t name_mask;
+    int longest_name_bytes;
+    /* BPE */
     struct tern_merge *merges; /* hash by pair */
     uint64_t merge_mask;
     int64_t merge_count;
-    int32_t byte_ids[256];
+    int32_t rank_count; /* ranks are below it */
+    bool ignore_merges;
+    int32_t byte_ids[256]; /* BYTES: all; CHARS, UNIGRAM: the fallback's, -1 if there is none */
+    bool has_fallback;     /* all or some of byte_ids are used for what is unknown */
+    bool fuses_unknown;
+    int32_t unknown_id;   /* -1: what is unknown is left out (CHARS), an error (UNIGRAM) */
+    bool breaks_at_marks; /* CHARS: no merge crosses from a byte outside joins_mark to a mark */
+    bool joins_mark[256];
+    /* Unigram */
+    double *scores; /* [vocab_size] */
+    struct tern_trie words;
+    double unknown_score;
+    /* Added tokens */
     struct tern_added *added;
     int added_count;
     int longest_added_bytes;
-    int added_first
-        [257]; /* added[] of first byte b: [added_first[b], added_first[b + 1]), longest first */
-    bool ignore_merges;
+    struct tern_trie added_tries[2]; /* first and second pass: index into added */
+    bool added_starts[2][256];       /* bytes that one begins with */
+    /* Around it */
+    struct tern_decode_rules decode;
+    enum tern_first_rule first_rule;
+    size_t strip_blanks;
+    enum tern_cut_rule cut_rule;
     int32_t *prefix_ids, *suffix_ids; /* what --add-special puts around a text */
     int prefix_count, suffix_count;
-    char hash[33]; /* XXH3-128 of the file */
+    int32_t bos_id, eos_id; /* as the file says; -1: it does not */
+    char hash[33];          /* XXH3-128 of the file */
 };
+
+extern const char tern_mark[4]; /* U+2581, what SentencePiece writes for a blank */
+enum {
+    TERN_MARK_BYTES = 3
+};
+
+TERN_MUST_CHECK tern_status tern_string_set(struct tern_string *string,
+                                            const char *data,
+                                            size_t bytes);
+/* Appends text with each `from` replaced. */
+TERN_MUST_CHECK tern_status tern_replace_append(const char *text,
+                                                size_t bytes,
+                                                const struct tern_string *from,
+                                                const struct tern_string *to,
+                                                struct tern_text *out);
+/* Room for normalizing, kept between calls. Zero to begin with. */
+struct tern_normalizer {
+    struct tern_text texts[2];
+    struct tern_nfc nfc;
+};
+void tern_normalizer_fini(struct tern_normalizer *normalizer);
+/* The normalized text: `text` itself if nothing changes, else the normalizer's until its next use.
+ * continues: it is the middle of a stretch, so that nothing is put before it. */
+TERN_MUST_CHECK tern_status tern_normalize(const struct tern_tokenizer *tokenizer,
+                                           struct tern_normalizer *normalizer,
+                                           bool continues,
+                                           const char **text,
+                                           size_t *bytes);
 
 /* Reads the JSON text into an empty tokenizer (tokenizer_json.c). */
 TERN_MUST_CHECK tern_status tern_tokenizer_parse(struct tern_tokenizer *tokenizer,
@@ -118,33 +198,76 @@ TERN_MUST_CHECK tern_status tern_tokenizer_parse(struct tern_tokenizer *tokenize
                                                  size_t bytes);
 /* Frees what an (all zero or filled) tokenizer owns. */
 void tern_tokenizer_fini(struct tern_tokenizer *tokenizer);
-/* Makes room for ids below `count`; adds a piece (bytes copied). */
+/* Makes room for ids below `count`. */
 TERN_MUST_CHECK tern_status tern_tokenizer_reserve(struct tern_tokenizer *tokenizer, int64_t count);
+/* Adds a piece that is called what it decodes to (bytes copied). */
 TERN_MUST_CHECK tern_status tern_tokenizer_add_piece(struct tern_tokenizer *tokenizer,
                                                      int32_t id,
                                                      const char *bytes,
                                                      size_t count);
-/* Makes the index of pieces by bytes, with room for `capacity` of them. */
+/* Adds a token by its text in the file: name and bytes follow from the model's kind and the rules of
+ * decoding. */
+TERN_MUST_CHECK tern_status tern_tokenizer_add_token(struct tern_tokenizer *tokenizer,
+                                                     int32_t id,
+                                                     const char *text,
+                                                     size_t bytes);
+/* Id of a token by its text in the file, -1 if there is none. */
+int32_t tern_tokenizer_find_text(const struct tern_tokenizer *tokenizer,
+                                 const char *text,
+                                 size_t bytes);
+/* Makes the index of pieces by name, with room for `capacity` of them. */
 TERN_MUST_CHECK tern_status tern_tokenizer_index_names(struct tern_tokenizer *tokenizer,
                                                        int64_t capacity);
 /* Adds one more piece to the index; at most `capacity` in all. */
 void tern_tokenizer_add_name(struct tern_tokenizer *tokenizer, int32_t id);
-/* Sorts added[] for matching, once the blob is whole. */
-void tern_tokenizer_index_added(struct tern_tokenizer *tokenizer);
 int32_t tern_tokenizer_find(const struct tern_tokenizer *tokenizer,
                             const char *bytes,
                             size_t count);
+/* Room for `count` merges; then one at a time: a pair given again gets the last rank. */
+TERN_MUST_CHECK tern_status tern_tokenizer_reserve_merges(struct tern_tokenizer *tokenizer,
+                                                          int64_t count);
+void tern_tokenizer_add_merge(struct tern_tokenizer *tokenizer,
+                              int32_t left,
+                              int32_t right,
+                              int32_t rank,
+                              int32_t result);
 /* NULL if the pair does not merge. */
 const struct tern_merge *tern_tokenizer_merge(const struct tern_tokenizer *tokenizer,
                                               int32_t left,
                                               int32_t right);
-/* The added token that begins at text[at], longest first, among those of one pass; NULL if none. */
-const struct tern_added *tern_tokenizer_match_added(const struct tern_tokenizer *tokenizer,
-                                                    const char *text,
-                                                    size_t bytes,
-                                                    size_t at,
-                                                    bool is_normalized,
-                                                    bool parse_special);
+/* Fills byte_ids: of the 256 bytes' own tokens (BYTES), of "<0x00>" and so on (else). */
+void tern_tokenizer_find_bytes(struct tern_tokenizer *tokenizer);
+/* Once pieces, merges and added tokens are whole: what matching, cutting and looking up need. */
+TERN_MUST_CHECK tern_status tern_tokenizer_finish(struct tern_tokenizer *tokenizer);
+
+/* ---- added tokens (tokenizer_added.c) ---- */
+
+/* Fills the tries, texts of the second pass normalized. */
+TERN_MUST_CHECK tern_status tern_added_index(struct tern_tokenizer *tokenizer);
+/* One stretch between added tokens, or one of them. */
+struct tern_added_match {
+    size_t start, end;
+    const struct tern_added *added; /* NULL: a stretch of text */
+};
+/* Goes through a text pass by pass. */
+struct tern_added_scan {
+    const struct tern_tokenizer *tokenizer;
+    const char *text;
+    size_t bytes;
+    int pass; /* 0: as written, 1: normalized */
+    bool parse_special;
+    size_t at, done;              /* searched up to; given out up to */
+    size_t blank_from, blank_end; /* a run of white space that was measured */
+    struct tern_added_match held; /* found, after the stretch before it */
+    bool has_held;
+};
+/* False at the end. */
+bool tern_added_next(struct tern_added_scan *scan, struct tern_added_match *out);
+/* Some added token touches text[at]: begins before it and ends at it or behind. */
+bool tern_added_straddles(const struct tern_tokenizer *tokenizer,
+                          const char *text,
+                          size_t bytes,
+                          size_t at);
 
 static inline uint64_t tern_word_mix(uint64_t x)
 {

@@ -141,10 +141,9 @@ static tern_status count_word(struct trainer *trainer, const char *text, size_t 
 
 static tern_status count_stretch(struct trainer *trainer, const char *text, size_t bytes)
 {
-    size_t stretch_end = 0;
     for (size_t at = 0; at < bytes;) {
-        size_t word = tern_split_next(&trainer->vocabulary.splitter, (const uint8_t *)text, bytes,
-                                      at, &stretch_end);
+        size_t word = tern_split_next(&trainer->vocabulary.chars, TERN_SPLIT_GPT2,
+                                      (const uint8_t *)text + at, bytes - at);
         TERN_RETURN_IF_ERR(count_word(trainer, text + at, word));
         at += word;
     }
@@ -154,19 +153,19 @@ static tern_status count_stretch(struct trainer *trainer, const char *text, size
 /* Special tokens in the text are borders, nothing to learn from. */
 static tern_status count_block(struct trainer *trainer, const char *text, size_t bytes)
 {
-    size_t start = 0;
-    for (size_t at = 0; at < bytes;) {
-        const struct tern_added *added =
-            tern_tokenizer_match_added(&trainer->vocabulary, text, bytes, at, false, true);
-        if (added == NULL) {
-            at++;
-            continue;
+    struct tern_added_scan scan = {
+        .tokenizer = &trainer->vocabulary,
+        .text = text,
+        .bytes = bytes,
+        .parse_special = true,
+    };
+    struct tern_added_match match;
+    while (tern_added_next(&scan, &match)) {
+        if (match.added == NULL) {
+            TERN_RETURN_IF_ERR(count_stretch(trainer, text + match.start, match.end - match.start));
         }
-        TERN_RETURN_IF_ERR(count_stretch(trainer, text + start, at - start));
-        at += added->bytes;
-        start = at;
     }
-    return count_stretch(trainer, text + start, bytes - start);
+    return TERN_OK;
 }
 
 static tern_status count_file(struct trainer *trainer,
@@ -569,12 +568,11 @@ static tern_status add_specials(struct tern_tokenizer *vocabulary,
         }
         TERN_RETURN_IF_ERR(tern_tokenizer_add_piece(vocabulary, i, specials[i], bytes));
         vocabulary->pieces[i].is_special = true;
-        vocabulary->added[i] =
-            (struct tern_added){.id = i, .bytes = (uint32_t)bytes, .is_special = true};
+        vocabulary->added[i] = (struct tern_added){.id = i, .is_special = true};
         vocabulary->added_count++;
+        TERN_RETURN_IF_ERR(tern_string_set(&vocabulary->added[i].text, specials[i], bytes));
     }
-    tern_tokenizer_index_added(vocabulary);
-    return TERN_OK;
+    return tern_tokenizer_finish(vocabulary);
 }
 
 static tern_status add_bytes(struct tern_tokenizer *vocabulary)
@@ -617,7 +615,9 @@ static tern_status train(struct trainer *trainer,
                          struct tern_text *out)
 {
     struct tern_tokenizer *vocabulary = &trainer->vocabulary;
-    TERN_RETURN_IF_ERR(tern_splitter_init(&vocabulary->splitter));
+    TERN_RETURN_IF_ERR(tern_chars_init(&vocabulary->chars));
+    vocabulary->splits[0].kind = TERN_SPLIT_GPT2;
+    vocabulary->split_count = 1;
     TERN_RETURN_IF_ERR(add_specials(vocabulary, specials, special_count));
     TERN_RETURN_IF_ERR(count_files(trainer, paths, path_count));
     TERN_RETURN_IF_ERR(add_bytes(vocabulary));
