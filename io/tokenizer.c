@@ -146,21 +146,32 @@ tern_status tern_tokenizer_add_piece(struct tern_tokenizer *tokenizer,
     return TERN_OK;
 }
 
-/* Bytes that a token's text stands for in the byte alphabet, into out (at least `count` long): the
- * text as it is when some character is not in that alphabet. */
-static size_t undo_alphabet(const char *text, size_t count, char *out)
+/* Some character of a text is not in the byte alphabet: it stands for itself. */
+static bool is_raw_text(const char *text, size_t count)
 {
-    size_t length = 0;
     for (size_t at = 0; at < count;) {
         uint32_t code;
         int step = tern_utf8_decode((const uint8_t *)text + at, count - at, &code);
-        int byte = step == 0 ? -1 : tern_code_to_byte(code);
-        if (byte < 0) {
-            memcpy(out, text, count);
-            return count;
+        if (step == 0 || tern_code_to_byte(code) < 0) {
+            return true;
         }
-        out[length++] = (char)byte;
         at += (size_t)step;
+    }
+    return false;
+}
+
+/* Bytes that a token's text stands for in the byte alphabet, into out (at least `count` long). */
+static size_t undo_alphabet(const char *text, size_t count, char *out)
+{
+    if (is_raw_text(text, count)) {
+        memcpy(out, text, count);
+        return count;
+    }
+    size_t length = 0;
+    for (size_t at = 0; at < count;) {
+        uint32_t code = 0;
+        at += (size_t)tern_utf8_decode((const uint8_t *)text + at, count - at, &code);
+        out[length++] = (char)tern_code_to_byte(code);
     }
     return length;
 }
@@ -208,29 +219,46 @@ out:
     return status;
 }
 
-tern_status tern_tokenizer_add_token(struct tern_tokenizer *tokenizer,
-                                     int32_t id,
-                                     const char *text,
-                                     size_t bytes)
+tern_status tern_tokenizer_set_decoded(struct tern_tokenizer *tokenizer,
+                                       int32_t id,
+                                       const char *text,
+                                       size_t bytes)
 {
+    size_t start = tokenizer->blob.length;
     if (tokenizer->model == TERN_MODEL_BYTES) {
         char *plain = tern_alloc("token text", bytes);
         if (plain == NULL) {
             return tern_fail(TERN_ERR_MEMORY, "cannot allocate %zu bytes of token text", bytes);
         }
         size_t count = undo_alphabet(text, bytes, plain);
-        tern_status status = tern_tokenizer_add_piece(tokenizer, id, plain, count);
+        tern_status status = tern_text_append(&tokenizer->blob, plain, count);
         tern_free(plain);
-        return status;
+        TERN_RETURN_IF_ERR(status);
+    } else {
+        TERN_RETURN_IF_ERR(append_decoded(&tokenizer->decode, text, bytes, &tokenizer->blob));
     }
-    TERN_RETURN_IF_ERR(tern_tokenizer_add_piece(tokenizer, id, text, bytes));
-    size_t start = tokenizer->blob.length;
-    TERN_RETURN_IF_ERR(append_decoded(&tokenizer->decode, text, bytes, &tokenizer->blob));
     if (tokenizer->blob.length >= UINT32_MAX) {
         return tern_fail(TERN_ERR_UNSUPPORTED, "vocabulary: more than 4 GiB of token text");
     }
     tokenizer->pieces[id].offset = (uint32_t)start;
     tokenizer->pieces[id].bytes = (uint32_t)(tokenizer->blob.length - start);
+    return TERN_OK;
+}
+
+tern_status tern_tokenizer_add_token(struct tern_tokenizer *tokenizer,
+                                     int32_t id,
+                                     const char *text,
+                                     size_t bytes)
+{
+    bool is_named_by_text = tokenizer->model != TERN_MODEL_BYTES;
+    TERN_RETURN_IF_ERR(tern_tokenizer_add_piece(tokenizer, id, text, is_named_by_text ? bytes : 0));
+    TERN_RETURN_IF_ERR(tern_tokenizer_set_decoded(tokenizer, id, text, bytes));
+    struct tern_piece *piece = &tokenizer->pieces[id];
+    if (!is_named_by_text) {
+        piece->name = piece->offset;
+        piece->name_bytes = piece->bytes;
+        piece->is_raw = is_raw_text(text, bytes);
+    }
     return TERN_OK;
 }
 
@@ -249,11 +277,27 @@ uint64_t tern_word_hash(const char *bytes, size_t count)
     return tern_word_mix(tern_word_mix(hash ^ tail) + count);
 }
 
+static int32_t find_named(const struct tern_tokenizer *tokenizer,
+                          const char *bytes,
+                          size_t count,
+                          bool is_raw)
+{
+    uint64_t slot = tern_word_hash(bytes, count) & tokenizer->name_mask;
+    for (; tokenizer->names[slot] >= 0; slot = (slot + 1) & tokenizer->name_mask) {
+        const struct tern_piece *piece = &tokenizer->pieces[tokenizer->names[slot]];
+        if (piece->name_bytes == count && piece->is_raw == is_raw &&
+            memcmp(tokenizer->blob.data + piece->name, bytes, count) == 0) {
+            return tokenizer->names[slot];
+        }
+    }
+    return -1;
+}
+
 void tern_tokenizer_add_name(struct tern_tokenizer *tokenizer, int32_t id)
 {
     const struct tern_piece *piece = &tokenizer->pieces[id];
     const char *bytes = tokenizer->blob.data + piece->name;
-    if (tern_tokenizer_find(tokenizer, bytes, piece->name_bytes) >= 0) {
+    if (find_named(tokenizer, bytes, piece->name_bytes, piece->is_raw) >= 0) {
         return;
     }
     if ((int)piece->name_bytes > tokenizer->longest_name_bytes) {
@@ -289,15 +333,7 @@ tern_status tern_tokenizer_index_names(struct tern_tokenizer *tokenizer, int64_t
 
 int32_t tern_tokenizer_find(const struct tern_tokenizer *tokenizer, const char *bytes, size_t count)
 {
-    uint64_t slot = tern_word_hash(bytes, count) & tokenizer->name_mask;
-    for (; tokenizer->names[slot] >= 0; slot = (slot + 1) & tokenizer->name_mask) {
-        const struct tern_piece *piece = &tokenizer->pieces[tokenizer->names[slot]];
-        if (piece->name_bytes == count &&
-            memcmp(tokenizer->blob.data + piece->name, bytes, count) == 0) {
-            return tokenizer->names[slot];
-        }
-    }
-    return -1;
+    return find_named(tokenizer, bytes, count, false);
 }
 
 int32_t tern_tokenizer_find_text(const struct tern_tokenizer *tokenizer,
@@ -312,7 +348,8 @@ int32_t tern_tokenizer_find_text(const struct tern_tokenizer *tokenizer,
     if (plain == NULL) {
         return NONE;
     }
-    int32_t id = tern_tokenizer_find(tokenizer, plain, undo_alphabet(text, bytes, plain));
+    size_t count = undo_alphabet(text, bytes, plain);
+    int32_t id = find_named(tokenizer, plain, count, is_raw_text(text, bytes));
     if (plain != few) {
         tern_free(plain);
     }

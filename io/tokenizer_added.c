@@ -16,6 +16,8 @@ tern_status tern_added_index(struct tern_tokenizer *tokenizer)
         if (added->is_normalized) {
             TERN_GOTO_IF_ERR(status, tern_normalize(tokenizer, &normalizer, false, &text, &bytes),
                              out);
+            TERN_GOTO_IF_ERR(status, tern_tokenizer_set_decoded(tokenizer, added->id, text, bytes),
+                             out);
         }
         if (bytes == 0) {
             continue;

@@ -74,6 +74,7 @@ struct tern_piece {
     uint32_t name, name_bytes; /* what words are looked up by; into blob */
     bool is_present;
     bool is_special;
+    bool is_raw; /* BYTES: its text is not in the byte alphabet, so that no word is called so */
 };
 
 struct tern_merge {
@@ -211,6 +212,11 @@ TERN_MUST_CHECK tern_status tern_tokenizer_add_token(struct tern_tokenizer *toke
                                                      int32_t id,
                                                      const char *text,
                                                      size_t bytes);
+/* Changes only what a token decodes to, to what another text would. */
+TERN_MUST_CHECK tern_status tern_tokenizer_set_decoded(struct tern_tokenizer *tokenizer,
+                                                       int32_t id,
+                                                       const char *text,
+                                                       size_t bytes);
 /* Id of a token by its text in the file, -1 if there is none. */
 int32_t tern_tokenizer_find_text(const struct tern_tokenizer *tokenizer,
                                  const char *text,
@@ -242,7 +248,7 @@ TERN_MUST_CHECK tern_status tern_tokenizer_finish(struct tern_tokenizer *tokeniz
 
 /* ---- added tokens (tokenizer_added.c) ---- */
 
-/* Fills the tries, texts of the second pass normalized. */
+/* Fills the tries, texts of the second pass normalized; those decode normalized too. */
 TERN_MUST_CHECK tern_status tern_added_index(struct tern_tokenizer *tokenizer);
 /* One stretch between added tokens, or one of them. */
 struct tern_added_match {

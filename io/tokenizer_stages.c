@@ -384,6 +384,10 @@ tern_status tern_reader_decoder(struct tern_tokenizer_reader *reader, const stru
 
 /* ---- post-processor ---- */
 
+enum {
+    TEMPLATE_IDS_MAX = 1024
+};
+
 /* Appends the ids that a template's special token `name` stands for. */
 static tern_status append_template_ids(struct tern_tokenizer_reader *reader,
                                        const char *name,
@@ -393,6 +397,12 @@ static tern_status append_template_ids(struct tern_tokenizer_reader *reader,
     const struct tern_json *list =
         tern_json_get(tern_json_get(reader->special_tokens, name), "ids");
     int64_t added = tern_json_count(list);
+    if (added == 0 || *count + added > TEMPLATE_IDS_MAX) {
+        return tern_fail(TERN_ERR_INPUT,
+                         "%s: post_processor: special token '%.64s' has %" PRId64
+                         " ids in special_tokens; expected 1 to %d in all",
+                         reader->file, name, added, TEMPLATE_IDS_MAX);
+    }
     int32_t *grown = tern_realloc("template ids", *ids, (size_t)(*count + added) * sizeof **ids);
     if (grown == NULL) {
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate the template's ids");
@@ -404,7 +414,7 @@ static tern_status append_template_ids(struct tern_tokenizer_reader *reader,
             id >= reader->tokenizer->vocab_size) {
             return tern_fail(
                 TERN_ERR_INPUT,
-                "%s: post_processor: special token '%s' has an id outside the vocabulary",
+                "%s: post_processor: special token '%.64s' has an id outside the vocabulary",
                 reader->file, name);
         }
         grown[(*count)++] = (int32_t)id;
@@ -424,17 +434,23 @@ static tern_status read_template(struct tern_tokenizer_reader *reader,
     for (int64_t i = 0; i < tern_json_count(single); i++) {
         const struct tern_json *item = tern_json_item(single, i);
         const struct tern_json *token = tern_json_get(item, "SpecialToken");
-        if (token == NULL) {
+        if (token != NULL) {
+            TERN_RETURN_IF_ERR(append_template_ids(
+                reader, tern_reader_string(token, "id"),
+                is_after ? &tokenizer->suffix_ids : &tokenizer->prefix_ids,
+                is_after ? &tokenizer->suffix_count : &tokenizer->prefix_count));
+        } else if (tern_json_get(item, "Sequence") != NULL && !is_after) {
             is_after = true;
-        } else if (is_after) {
-            TERN_RETURN_IF_ERR(append_template_ids(reader, tern_reader_string(token, "id"),
-                                                   &tokenizer->suffix_ids,
-                                                   &tokenizer->suffix_count));
         } else {
-            TERN_RETURN_IF_ERR(append_template_ids(reader, tern_reader_string(token, "id"),
-                                                   &tokenizer->prefix_ids,
-                                                   &tokenizer->prefix_count));
+            return tern_fail(TERN_ERR_INPUT,
+                             "%s: post_processor.single[%" PRId64
+                             "]: expected a SpecialToken, or the one Sequence",
+                             reader->file, i);
         }
+    }
+    if (!is_after) {
+        return tern_fail(TERN_ERR_INPUT, "%s: post_processor.single: found no Sequence",
+                         reader->file);
     }
     return TERN_OK;
 }

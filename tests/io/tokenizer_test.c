@@ -1,4 +1,4 @@
-/* tokenizer_test.c - splitting, merging, round trips, files that are refused, linear time by
+/* tokenizer_test.c - splitting, merging, round trips, linear time by
  * counting work. */
 #include "io/tokenizer.h"
 #include "io/tokenizer_internal.h"
@@ -411,106 +411,6 @@ static void test_training_refusals(void **state)
     assert_false(tern_file_exists(out));
 }
 
-/* ---- files that are refused ---- */
-
-/* A small tokenizer.json with one piece of it replaced. */
-static void write_changed(const char *name, const char *text, const char *from, const char *to)
-{
-    const char *place = strstr(text, from);
-    assert_non_null(place);
-    struct tern_text out;
-    tern_text_init(&out);
-    assert_ok(tern_text_append(&out, text, (size_t)(place - text)));
-    assert_ok(tern_text_append(&out, to, strlen(to)));
-    assert_ok(tern_text_append(&out, place + strlen(from), strlen(place + strlen(from))));
-    write_file(name, out.data, out.length);
-    tern_text_fini(&out);
-}
-
-#define STAGE "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false"
-static const struct {
-    const char *from, *to;
-    tern_status status;
-    const char *words;
-} refused[] = {
-    {"{", "[", TERN_ERR_INPUT, "line 2|JSON"},
-    {"\"normalizer\": null", "\"normalizer\": {\"type\": \"NFC\"}", TERN_ERR_UNSUPPORTED,
-     "normalizer|NFC|none"},
-    {"\"truncation\": null", "\"truncation\": {}", TERN_ERR_UNSUPPORTED, "truncation"},
-    {"\"padding\": null", "\"padding\": {}", TERN_ERR_UNSUPPORTED, "padding"},
-    {STAGE, "\"pre_tokenizer\": {\"type\": \"Metaspace\"", TERN_ERR_UNSUPPORTED,
-     "pre_tokenizer|Metaspace|ByteLevel"},
-    {STAGE, "\"pre_tokenizer\": {\"type\": \"ByteLevel\"", TERN_ERR_UNSUPPORTED,
-     "add_prefix_space"},
-    {STAGE,
-     "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\"}]",
-     TERN_ERR_UNSUPPORTED, "Sequence|Split"},
-    {STAGE, "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": []",
-     TERN_ERR_UNSUPPORTED, "Sequence"},
-    {"\"trim_offsets\": true, \"use_regex\": true", "\"use_regex\": false", TERN_ERR_UNSUPPORTED,
-     "use_regex|false"},
-    {"\"decoder\": {\"type\": \"ByteLevel\"", "\"decoder\": {\"type\": \"WordPiece\"",
-     TERN_ERR_UNSUPPORTED, "decoder|WordPiece"},
-    {"\"post_processor\": {\"type\": \"ByteLevel\"",
-     "\"post_processor\": {\"type\": \"BertProcessing\"", TERN_ERR_UNSUPPORTED,
-     "post_processor|BertProcessing"},
-    {"\"type\": \"BPE\"", "\"type\": \"Unigram\"", TERN_ERR_UNSUPPORTED, "model.type|Unigram|BPE"},
-    {"\"dropout\": null", "\"dropout\": 0.1", TERN_ERR_UNSUPPORTED, "dropout"},
-    {"\"end_of_word_suffix\": null", "\"end_of_word_suffix\": \"</w>\"", TERN_ERR_UNSUPPORTED,
-     "end_of_word_suffix|</w>"},
-    {"\"single_word\": false", "\"single_word\": true", TERN_ERR_UNSUPPORTED,
-     "added_tokens[0]|single_word"},
-    {"\"lstrip\": false", "\"lstrip\": true", TERN_ERR_UNSUPPORTED, "added_tokens[0]|lstrip"},
-    {"{\"id\": 0, \"content\": ", "{\"id\": 7, \"content\": ", TERN_ERR_INPUT,
-     "added_tokens[0]|id 7|contradicts"},
-    {"{\"id\": 0, \"content\": ", "{\"id\": -1, \"content\": ", TERN_ERR_INPUT,
-     "added_tokens[0].id"},
-    {"\"content\": \"<|endoftext|>\"", "\"content\": \"\"", TERN_ERR_INPUT,
-     "added_tokens[0].content"},
-    {"\"added_tokens\": [", "\"added_tokens\": 5, \"x\": [", TERN_ERR_INPUT,
-     "added_tokens|a number|an array"},
-    {"\"vocab\": {", "\"vocab\": [], \"x\": {", TERN_ERR_INPUT, "model.vocab|an array|an object"},
-    {"\"merges\": [", "\"x\": [", TERN_ERR_INPUT, "model.merges|nothing|an array"},
-    {"\"A\": ", "\"A\": 1e3, \"x\": ", TERN_ERR_INPUT, "model.vocab|\"A\"|expected an id"},
-    {"\"A\": ", "\"A\": 5, \"x\": ", TERN_ERR_INPUT, "model.vocab|given twice"},
-    {"\"A\": ", "\"AAA\": ", TERN_ERR_UNSUPPORTED, "0x41|256 bytes"},
-    {"\"merges\": [", "\"merges\": [\"a b c\", ", TERN_ERR_INPUT, "merges[0]|left right"},
-    {"\"merges\": [", "\"merges\": [[\"a\"], ", TERN_ERR_INPUT, "merges[0]"},
-    {"\"merges\": [", "\"merges\": [7, ", TERN_ERR_INPUT, "merges[0]"},
-    {"\"merges\": [", "\"merges\": [\"a nix\", ", TERN_ERR_INPUT, "merges[0]|'nix'|model.vocab"},
-    {"\"merges\": [", "\"merges\": [\"Q Q\", ", TERN_ERR_INPUT, "merges[0]|'QQ'|model.vocab"},
-};
-#undef STAGE
-
-static void test_refused_files(void **state)
-{
-    (void)state;
-    tern_tokenizer_close(train_small(300));
-    char *text;
-    size_t bytes;
-    assert_ok(tern_file_read(at("tokenizer.json"), 1 << 20, &text, &bytes));
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
-        write_changed("changed.json", text, refused[i].from, refused[i].to);
-        struct tern_tokenizer *tokenizer;
-        tern_status status = tern_tokenizer_open(at("changed.json"), &tokenizer);
-        assert_fails(status, refused[i].status, refused[i].words);
-        assert_fails(status, refused[i].status, "changed.json");
-        assert_null(tokenizer);
-    }
-    for (size_t length = 0; length < bytes; length += 97) { /* cut off anywhere */
-        write_file("changed.json", text, length);
-        struct tern_tokenizer *tokenizer;
-        assert_fails(tern_tokenizer_open(at("changed.json"), &tokenizer), TERN_ERR_INPUT,
-                     "changed.json");
-    }
-    tern_free(text);
-    struct tern_tokenizer *tokenizer;
-    assert_fails(tern_tokenizer_open(at("nowhere.json"), &tokenizer), TERN_ERR_NOT_FOUND,
-                 "nowhere.json");
-    assert_ok(tern_tokenizer_open(g_folder, &tokenizer)); /* the one in the folder */
-    tern_tokenizer_close(tokenizer);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -524,7 +424,6 @@ int main(void)
         cmocka_unit_test(test_many_different_words),
         cmocka_unit_test(test_training_learns_the_most_frequent_pairs),
         cmocka_unit_test(test_training_refusals),
-        cmocka_unit_test(test_refused_files),
     };
     return cmocka_run_group_tests(tests, fixture_make, fixture_remove);
 }

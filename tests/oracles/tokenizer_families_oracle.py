@@ -1,9 +1,10 @@
 """tokenizer_families_oracle.py - every kind of tokenizer that the model families have, against `tokenizers`.
 
-    python tokenizer_families_oracle.py TERN_BINARY WORK_FOLDER [TEXTS]
+    python tokenizer_families_oracle.py TERN_BINARY WORK_FOLDER [TEXTS [NAME]]
 
 Small vocabularies are learnt from the King James Bible in each family's own configuration; then the ids of random texts
-(50,000 a tokenizer, unless TEXTS says) and of the whole book, and the decoded texts, must be equal.
+(50,000 a tokenizer, unless TEXTS says) and of the whole book, and the decoded texts, must be equal. With NAME only the
+tokenizers whose names contain it.
 """
 import json
 import pathlib
@@ -14,6 +15,7 @@ from tokenizer_texts import compare, random_texts, read_book
 
 tern, work = sys.argv[1], pathlib.Path(sys.argv[2])
 count = int(sys.argv[3]) if len(sys.argv) > 3 else 50_000
+chosen = sys.argv[4] if len(sys.argv) > 4 else ""
 VOCAB = 2000
 CONTRACTIONS, BLANKS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)", r"\s*[\r\n]+|\s+(?!\S)|\s+"
 UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -37,6 +39,8 @@ def added(token_id, content, special=False, **flags):
 
 
 def check(name, data, texts, **keywords):
+    if chosen not in name:
+        return
     path = work / (name.replace(" ", "_") + ".json")
     path.write_text(json.dumps(data))
     compare(tern, name, path, texts, **keywords)
@@ -105,7 +109,8 @@ check("flags, qwen2", with_flags(data), flag_texts)
 data["normalizer"] = None
 check("flags, bytes as they are", with_flags(data), flag_texts)
 blank = with_flags(data)
-blank["added_tokens"] += [added(2500, "  ", normalized=False, rstrip=True), added(2501, "\n", normalized=False)]
+next_id = blank["added_tokens"][-1]["id"] + 1  # a gap would make theirs count anew
+blank["added_tokens"] += [added(next_id, "  ", normalized=False, rstrip=True), added(next_id + 1, "\n", normalized=False)]
 check("flags, tokens of blanks", blank, flag_texts)
 
 # ---- BPE over characters ----
