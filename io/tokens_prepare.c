@@ -75,6 +75,9 @@ static tern_status add_plain(struct job *job, struct tern_text_stream *stream)
         if (bytes == 0) {
             return is_open ? end_document(job) : TERN_OK;
         }
+        if (stream->offset > 0) {
+            tern_encoder_continue(job->encoder);
+        }
         TERN_RETURN_IF_ERR(add_text(job, data, bytes, &is_open));
         tern_progress_update(&job->progress, job->bytes_before + stream->offset);
     }

@@ -188,6 +188,9 @@ static tern_status encode_whole(struct encode_job *job, struct tern_text_stream 
         if (bytes == 0) {
             return end_line(job, &is_first);
         }
+        if (stream->offset > 0) {
+            tern_encoder_continue(job->encoder);
+        }
         TERN_RETURN_IF_ERR(encode_stretch(job, data, bytes, &is_first));
         tern_progress_update(&progress, stream->offset);
     }
@@ -309,10 +312,8 @@ static tern_status run_encode(int argc, char **argv)
 /* ---- decode ---- */
 
 struct decode_job {
-    const struct tern_tokenizer *tokenizer;
+    struct tern_decoder decoder;
     struct tern_text out;
-    bool skip_special;
-    int64_t position; /* of the next id */
 };
 
 /* All ids of a line; they are separated by white space or commas. */
@@ -328,24 +329,26 @@ static tern_status decode_line(struct decode_job *job, const char *line, size_t 
         while (at < bytes && line[at] >= '0' && line[at] <= '9' && id <= INT32_MAX) {
             id = id * 10 + (line[at++] - '0');
         }
-        size_t piece_bytes = 0;
-        const char *piece = id <= INT32_MAX
-                                ? tern_tokenizer_piece(job->tokenizer, (int32_t)id, &piece_bytes)
-                                : NULL;
-        if (at == start || piece == NULL) {
+        if (at == start || id > INT32_MAX) {
             size_t shown = bytes - start < 20 ? bytes - start : 20;
             return tern_fail(TERN_ERR_INPUT,
-                             "id %" PRId64 ": found '%.*s'; expected a number from 0 to %" PRId64,
-                             job->position, (int)shown, line + start,
-                             tern_tokenizer_vocab_size(job->tokenizer) - 1);
+                             "id at position %" PRId64
+                             ": found '%.*s'; expected a number from 0 to %" PRId64,
+                             job->decoder.position, (int)shown, line + start,
+                             tern_tokenizer_vocab_size(job->decoder.tokenizer) - 1);
         }
-        job->position++;
-        if (!(job->skip_special && tern_tokenizer_is_special(job->tokenizer, (int32_t)id))) {
-            TERN_RETURN_IF_ERR(tern_text_append(&job->out, piece, piece_bytes));
-            TERN_RETURN_IF_ERR(flush_if_long(&job->out));
-        }
+        TERN_RETURN_IF_ERR(tern_decoder_push(&job->decoder, (int32_t)id, &job->out));
+        TERN_RETURN_IF_ERR(flush_if_long(&job->out));
     }
     return TERN_OK;
+}
+
+/* The next line is a text of its own. */
+static void begin_text(struct decode_job *job)
+{
+    int64_t position = job->decoder.position;
+    tern_decoder_init(&job->decoder, job->decoder.tokenizer, job->decoder.skip_special);
+    job->decoder.position = position;
 }
 
 static tern_status decode_file(struct decode_job *job, const char *file, bool lines, bool nulls)
@@ -365,6 +368,7 @@ static tern_status decode_file(struct decode_job *job, const char *file, bool li
         if (lines || nulls) {
             TERN_GOTO_IF_ERR(status, tern_text_append(&job->out, nulls ? "\0" : "\n", 1),
                              close_stream);
+            begin_text(job);
         }
     }
 close_stream:
@@ -379,6 +383,7 @@ static tern_status run_decode(int argc, char **argv)
     const char *file = NULL;
     bool lines = false;
     bool nulls = false;
+    bool skip_special = false;
     struct decode_job job = {0};
     const struct tern_option options[] = {
         {"tokenizer", TERN_OPTION_STRING, &path, "FILE",
@@ -390,7 +395,7 @@ static tern_status run_decode(int argc, char **argv)
          "each line of ids is a text of its own; a newline ends it", 0, 0, NULL},
         {"null", TERN_OPTION_FLAG, &nulls, NULL,
          "each line of ids is a text of its own; a NUL byte ends it", 0, 0, NULL},
-        {"skip-special", TERN_OPTION_FLAG, &job.skip_special, NULL,
+        {"skip-special", TERN_OPTION_FLAG, &skip_special, NULL,
          "leave special tokens out (default off)", 0, 0, NULL},
     };
     const struct tern_command_spec spec = {
@@ -410,7 +415,7 @@ static tern_status run_decode(int argc, char **argv)
     TERN_RETURN_IF_ERR(check_input(spec.name, path, text, file));
     struct tern_tokenizer *tokenizer;
     TERN_RETURN_IF_ERR(tern_tokenizer_open(path, &tokenizer));
-    job.tokenizer = tokenizer;
+    tern_decoder_init(&job.decoder, tokenizer, skip_special);
     tern_text_init(&job.out);
     tern_status status = text != NULL ? decode_line(&job, text, strlen(text))
                                       : decode_file(&job, file != NULL ? file : "-", lines, nulls);
