@@ -232,6 +232,8 @@ static struct tern_cost cost_of(const struct bench *bench)
         return tern_cost_adamw(&a->adamw);
     case TERN_OP_SUMSQ:
         return tern_cost_sumsq(&a->sumsq, bench->in.c.dim[SUMSQ_N]);
+    case TERN_OP_CLIP:
+        return tern_cost_clip(&a->clip);
     default:
         return tern_cost_cast(&a->cast);
     }

@@ -236,7 +236,6 @@ static void check_adamw_numbers(struct tern_check *check, const struct tern_adam
 {
     tern_check_finite(check, "lr", args->lr);
     tern_check_finite(check, "weight_decay", args->weight_decay);
-    tern_check_finite(check, "grad_scale", args->grad_scale);
     if (!(args->beta1 >= 0 && args->beta1 < 1 && args->beta2 >= 0 && args->beta2 < 1)) {
         TERN_CHECK_REFUSE(check, "%s: betas are %g and %g, expected 0 <= beta < 1", check->op,
                           (double)args->beta1, (double)args->beta2);
@@ -275,6 +274,7 @@ tern_status tern_args_check_adamw(struct tern_device *device,
                       TERN_OPERAND_WRITE);
     tern_check_vector(&check, "copy", args->copy, args->copy_dtype, args->n,
                       TERN_OPERAND_WRITE | TERN_OPERAND_OPTIONAL);
+    tern_check_vector(&check, "grad_scale", args->grad_scale, TERN_F32, 1, TERN_OPERAND_READ);
     return tern_check_finish(&check);
 }
 
@@ -306,6 +306,43 @@ tern_status tern_args_check_sumsq(struct tern_device *device,
      * stands for it. */
     int64_t count = starts != NULL && check.status == TERN_OK ? starts[args->blocks] : 1;
     tern_check_vector(&check, "x", args->x, TERN_F32, count > 0 ? count : 1, TERN_OPERAND_READ);
+    return tern_check_finish(&check);
+}
+
+tern_status tern_args_check_clip(struct tern_device *device,
+                                 const struct tern_clip_args *args,
+                                 bool *is_empty_out)
+{
+    struct tern_check check = tern_check_begin(device, TERN_OP_CLIP, args);
+    TERN_RETURN_IF_ERR(check.status);
+    tern_check_size(&check, "n", args->n, 0);
+    tern_check_size(&check, "blocks", args->blocks, 0);
+    tern_check_size(&check, "losses", args->losses, 0);
+    if (!(args->count > 0) || !isfinite(args->count)) {
+        TERN_CHECK_REFUSE(&check, "%s: count is %g, expected more than 0", check.op, args->count);
+    }
+    if (!(args->max_norm >= 0) || !isfinite(args->max_norm)) {
+        TERN_CHECK_REFUSE(&check, "%s: max_norm is %g, expected 0 or more", check.op,
+                          args->max_norm);
+    }
+    *is_empty_out = args->blocks == 0;
+    if (check.status != TERN_OK || *is_empty_out) {
+        return check.status;
+    }
+    int64_t count = args->blocks + args->losses;
+    tern_check_vector(&check, "values", args->values, TERN_F64, args->n, TERN_OPERAND_READ);
+    tern_check_vector(&check, "order", args->order, TERN_I64, count, TERN_OPERAND_READ);
+    tern_check_vector(&check, "total", args->total, TERN_F64, 1, TERN_OPERAND_WRITE);
+    tern_check_vector(&check, "scale", args->scale, TERN_F32, 1, TERN_OPERAND_WRITE);
+    const int64_t *order =
+        check.status != TERN_OK ? NULL : device->ops->device->host_view(device, args->order);
+    for (int64_t i = 0; order != NULL && i < count; i++) {
+        if (order[i] < 0 || order[i] >= args->n) {
+            TERN_CHECK_REFUSE(&check, "%s: order[%lld] is %lld, expected 0 to %lld", check.op,
+                              (long long)i, (long long)order[i], (long long)args->n - 1);
+            break;
+        }
+    }
     return tern_check_finish(&check);
 }
 

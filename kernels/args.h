@@ -21,6 +21,7 @@ TERN_ARGS_CHECK(add);
 TERN_ARGS_CHECK(cross_entropy);
 TERN_ARGS_CHECK(adamw);
 TERN_ARGS_CHECK(sumsq);
+TERN_ARGS_CHECK(clip);
 TERN_ARGS_CHECK(cast);
 TERN_ARGS_CHECK(softcap);
 TERN_ARGS_CHECK(moe_route);

@@ -182,6 +182,12 @@ struct tern_cost tern_cost_sumsq(const struct tern_sumsq_args *args, int64_t ele
     return (struct tern_cost){2 * n, 4 * n + 16 * (double)args->blocks};
 }
 
+struct tern_cost tern_cost_clip(const struct tern_clip_args *args)
+{
+    double n = (double)args->blocks + (double)args->losses;
+    return (struct tern_cost){n, 16 * n};
+}
+
 struct tern_cost tern_cost_cast(const struct tern_cast_args *args)
 {
     return (struct tern_cost){0, (double)args->n *

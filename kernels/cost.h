@@ -30,6 +30,7 @@ struct tern_cost tern_cost_cross_entropy(const struct tern_cross_entropy_args *a
 struct tern_cost tern_cost_adamw(const struct tern_adamw_args *args);
 /* The starts are device memory: elements says how many there are in all. */
 struct tern_cost tern_cost_sumsq(const struct tern_sumsq_args *args, int64_t elements);
+struct tern_cost tern_cost_clip(const struct tern_clip_args *args);
 struct tern_cost tern_cost_cast(const struct tern_cast_args *args);
 struct tern_cost tern_cost_softcap(const struct tern_softcap_args *args);
 struct tern_cost tern_cost_moe_route(const struct tern_moe_route_args *args);

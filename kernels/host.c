@@ -3,6 +3,7 @@
 
 #include "runtime/base/mem.h"
 
+#include <math.h>
 #include <string.h>
 
 static void *at(struct tern_dptr p)
@@ -97,4 +98,25 @@ void *tern_host_native(struct tern_device *device)
 {
     (void)device;
     return NULL;
+}
+
+tern_status tern_host_clip(struct tern_device *device, const struct tern_clip_args *args)
+{
+    (void)device;
+    const double *values = at(args->values);
+    const int64_t *order = at(args->order);
+    double total = 0;
+    for (int64_t i = 0; i < args->blocks; i++) {
+        total += values[order[i]];
+    }
+    double norm = sqrt(total) / args->count;
+    bool is_finite = isfinite(norm);
+    for (int64_t i = args->blocks; i < args->blocks + args->losses; i++) {
+        is_finite = is_finite && isfinite(values[order[i]]);
+    }
+    double coefficient = args->max_norm > 0 ? args->max_norm / (norm + 1e-6) : 1;
+    coefficient = coefficient < 1 ? coefficient : 1;
+    *(double *)at(args->total) = total;
+    *(float *)at(args->scale) = is_finite ? (float)(coefficient / args->count) : NAN;
+    return TERN_OK;
 }

@@ -1,8 +1,9 @@
-/* host.h - the part of a device table that is the same on every backend whose device memory is host memory. */
+/* host.h - the part of a device table, and the one op, that are the same on every backend whose device memory is
+ * host memory. */
 #ifndef TERN_KERNELS_HOST_H
 #define TERN_KERNELS_HOST_H
 
-#include "runtime/base/device.h"
+#include "kernels/ops.h"
 
 tern_status tern_host_after(struct tern_device *device, struct tern_device *earlier);
 /* TERN_ERR_UNSUPPORTED: the plan asks the operating system (runtime/plan/bill.h). */
@@ -25,6 +26,9 @@ tern_status tern_host_download(struct tern_device *device,
 tern_status tern_host_sync(struct tern_device *device);
 void *tern_host_view(struct tern_device *device, struct tern_dptr p);
 void *tern_host_native(struct tern_device *device);
+
+/* The op of this name: a handful of numbers, the same bits on ref and cpu. */
+tern_status tern_host_clip(struct tern_device *device, const struct tern_clip_args *args);
 
 /* Their slots in a struct tern_device_table. */
 /* clang-format off */

@@ -25,6 +25,7 @@ static const char *const g_names[TERN_OP_COUNT] = {
     [TERN_OP_CROSS_ENTROPY] = "cross_entropy",
     [TERN_OP_ADAMW] = "adamw",
     [TERN_OP_SUMSQ] = "sumsq",
+    [TERN_OP_CLIP] = "clip",
     [TERN_OP_CAST] = "cast",
     [TERN_OP_SOFTCAP] = "softcap",
     [TERN_OP_MOE_ROUTE] = "moe_route",
@@ -222,6 +223,11 @@ tern_status tern_op_sumsq(struct tern_device *device, const struct tern_sumsq_ar
 {
     WRAP(TERN_OP_SUMSQ, sumsq, tern_args_check_sumsq(device, args, &is_empty),
          sumsq_cost(device, args));
+}
+
+tern_status tern_op_clip(struct tern_device *device, const struct tern_clip_args *args)
+{
+    WRAP(TERN_OP_CLIP, clip, tern_args_check_clip(device, args, &is_empty), tern_cost_clip(args));
 }
 
 tern_status tern_op_cast(struct tern_device *device, const struct tern_cast_args *args)

@@ -231,24 +231,41 @@ struct tern_cross_entropy_args {
 };
 
 /* One AdamW step (Loshchilov and Hutter 2019, decoupled decay) on n elements, all f32:
- * g = grad * grad_scale; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
- * w -= lr * ((m / bias1) / (sqrt(v / bias2) + eps) + weight_decay * w); copy = w in copy_dtype (null: none). */
+ * g = grad * grad_scale[0]; m = b1 m + (1-b1) g; v = b2 v + (1-b2) g^2;
+ * w -= lr * ((m / bias1) / (sqrt(v / bias2) + eps) + weight_decay * w); copy = w in copy_dtype (null: none).
+ * A grad_scale that is not finite leaves everything as it is. */
 struct tern_adamw_args {
     struct tern_dptr weight, grad, exp_avg, exp_avg_sq;
     struct tern_dptr copy;
+    struct tern_dptr grad_scale; /* f32 (1): what clip found */
     enum tern_dtype copy_dtype;
     int64_t n;
     float lr, beta1, beta2, eps, weight_decay;
     float bias1, bias2; /* 1 - beta^step */
-    float grad_scale;
 };
 
-/* sums[i] = sum of x[j]^2 in double for j in [starts[i], starts[i+1]). */
+/* sums[i] = sum of x[j]^2 in double for j in [starts[i], starts[i+1]); is_plain: of x[j], on host backends in ascending
+ * j. */
 struct tern_sumsq_args {
     struct tern_dptr x;      /* f32 */
     struct tern_dptr starts; /* i64 (blocks + 1), ascending */
     struct tern_dptr sums;   /* f64 (blocks) */
     int64_t blocks;
+    bool is_plain;
+};
+
+/* What a step's gradients are multiplied by, from what all ranks found. With v[i] = values[order[i]]:
+ * total = v[0] + v[1] + ... + v[blocks - 1], added in this order in double on every backend;
+ * norm = sqrt(total) / count; scale = min(1, max_norm / (norm + 1e-6)) / count, max_norm 0: 1 / count.
+ * When the norm or one of the `losses` values that follow in the order is not finite, scale is a NaN. */
+struct tern_clip_args {
+    struct tern_dptr values; /* f64 (n) */
+    struct tern_dptr order;  /* i64 (blocks + losses): each in [0, n) */
+    struct tern_dptr total;  /* f64 (1) */
+    struct tern_dptr scale;  /* f32 (1) */
+    int64_t n, blocks, losses;
+    double count;    /* the gradients are of the sum of this many losses */
+    double max_norm; /* 0: no limit */
 };
 
 /* dst = src converted; n elements; f32 <-> bf16 or a plain copy. */
@@ -328,6 +345,7 @@ struct tern_ops {
     tern_status (*cross_entropy)(struct tern_device *, const struct tern_cross_entropy_args *);
     tern_status (*adamw)(struct tern_device *, const struct tern_adamw_args *);
     tern_status (*sumsq)(struct tern_device *, const struct tern_sumsq_args *);
+    tern_status (*clip)(struct tern_device *, const struct tern_clip_args *);
     tern_status (*cast)(struct tern_device *, const struct tern_cast_args *);
     tern_status (*softcap)(struct tern_device *, const struct tern_softcap_args *);
     tern_status (*moe_route)(struct tern_device *, const struct tern_moe_route_args *);
@@ -372,6 +390,7 @@ TERN_MUST_CHECK tern_status tern_op_cross_entropy(struct tern_device *,
                                                   const struct tern_cross_entropy_args *);
 TERN_MUST_CHECK tern_status tern_op_adamw(struct tern_device *, const struct tern_adamw_args *);
 TERN_MUST_CHECK tern_status tern_op_sumsq(struct tern_device *, const struct tern_sumsq_args *);
+TERN_MUST_CHECK tern_status tern_op_clip(struct tern_device *, const struct tern_clip_args *);
 TERN_MUST_CHECK tern_status tern_op_cast(struct tern_device *, const struct tern_cast_args *);
 TERN_MUST_CHECK tern_status tern_op_softcap(struct tern_device *, const struct tern_softcap_args *);
 TERN_MUST_CHECK tern_status tern_op_moe_route(struct tern_device *,
@@ -401,6 +420,7 @@ enum tern_op {
     TERN_OP_CROSS_ENTROPY,
     TERN_OP_ADAMW,
     TERN_OP_SUMSQ,
+    TERN_OP_CLIP,
     TERN_OP_CAST,
     TERN_OP_SOFTCAP,
     TERN_OP_MOE_ROUTE,

@@ -25,6 +25,7 @@ static const double g_steps[TERN_OP_COUNT] = {
     [TERN_OP_CROSS_ENTROPY] = 12, /* difference, exp 4, log 4, division */
     [TERN_OP_ADAMW] = 10,         /* two moments, root, divisions, decay */
     [TERN_OP_SUMSQ] = 0,          /* in double throughout */
+    [TERN_OP_CLIP] = 0,           /* the same */
     [TERN_OP_CAST] = 0,
     [TERN_OP_SOFTCAP] = 8,     /* two products, tanh 4 */
     [TERN_OP_MOE_ROUTE] = 12,  /* difference, exp 4, sum, division */
@@ -48,7 +49,7 @@ double tern_tolerance_bound(enum tern_op op,
     if (op == TERN_OP_CAST) {
         return 0;
     }
-    if (op == TERN_OP_SUMSQ) {
+    if (op == TERN_OP_SUMSQ || op == TERN_OP_CLIP) {
         return stored * growth(length) * element->magnitude;
     }
     double computed = storage == TERN_F64 ? stored : tern_dtype_epsilon(TERN_F32);

@@ -29,7 +29,7 @@ const struct tern_roof_assumptions tern_roof_assumed = {
     .attention_products = 7.0 / 5,
     .attention_speedup = 1,
     .gap_seconds = 1.5e-6,
-    .sync_seconds = 100e-6,
+    .addition_seconds = 5e-9,
     .exchange_seconds = 10e-6,
     .words_seconds = 30e-6,
 };

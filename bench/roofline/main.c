@@ -69,12 +69,13 @@ static void print_assumptions(void)
         "bandwidth; a product at the machine's best measured rate, less whole waves of tiles, "
         "k / (k + %.0f)\nfor filling the pipeline, x %.2f where rows are no multiple of 16 "
         "bytes apart; attention at %.0f %% of its rate for D <= 64, backward at %.0f %%\nand %.0f "
-        "products instead of 5; %.1f us between kernels (CUDA graphs); %.0f us a step for the "
-        "host's wait; %.0f us an exchange between GPUs, %.0f us\nbetween hosts. %d tokens a step. "
+        "products instead of 5; %.1f us between kernels (CUDA graphs); %.0f ns an addition "
+        "in double where one waits for the other; %.0f us an exchange between GPUs, %.0f "
+        "us\nbetween hosts. %d tokens a step. "
         "MFU counts causal attention (6 N + 6 L H D T).\n\n",
         100 * a->memory_share, a->gemm_fill, a->gemm_unaligned, 100 * a->attention_narrow,
         100 * a->attention_backward, 5 * a->attention_products, 1e6 * a->gap_seconds,
-        1e6 * a->sync_seconds, 1e6 * a->exchange_seconds, 1e6 * a->words_seconds, STEP_TOKENS);
+        1e9 * a->addition_seconds, 1e6 * a->exchange_seconds, 1e6 * a->words_seconds, STEP_TOKENS);
     printf("%-9s %8s %10s %8s %10s %10s %10s %10s\n", "machine", "GiB", "bf16 TF/s", "TB/s",
            "product", "attention", "bus GB/s", "pair GB/s");
     for (int i = 0; i < tern_roof_machine_count; i++) {

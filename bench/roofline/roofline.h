@@ -37,7 +37,7 @@ struct tern_roof_assumptions {
     double attention_speedup;  /* of other kernels, over the rate in the machine's row */
     bool has_epilogues;        /* bias_bwd comes with a product, at no cost */
     double gap_seconds;        /* between two kernels of a CUDA graph */
-    double sync_seconds;       /* once a step: the host waits, reads, and starts the update */
+    double addition_seconds;   /* in double, when each needs the one before */
     double exchange_seconds;   /* latency of one exchange between GPUs */
     double words_seconds;      /* of one between hosts */
 };

@@ -12,7 +12,8 @@ struct run {
     struct tern_train_config config;
     struct tern_model model;
     struct tern_train_state state;
-    struct tern_device *device, *comm_device;
+    struct tern_device *device, *comm_device, *reader, *uploader;
+    struct tern_device *host;       /* whose time words between hosts take */
     struct tern_comm *words, *data; /* between hosts; between GPUs */
     struct tern_pass *pass;
     struct tern_stepper *stepper;
@@ -29,11 +30,12 @@ static void run_fini(struct run *run)
     }
     tern_comm_close(run->data);
     tern_comm_close(run->words);
-    if (run->comm_device != NULL) {
-        run->comm_device->ops->device->close(run->comm_device);
-    }
-    if (run->device != NULL) {
-        run->device->ops->device->close(run->device);
+    struct tern_device *queues[] = {run->host, run->uploader, run->reader, run->comm_device,
+                                    run->device};
+    for (size_t i = 0; i < sizeof queues / sizeof queues[0]; i++) {
+        if (queues[i] != NULL) {
+            queues[i]->ops->device->close(queues[i]);
+        }
     }
     if (run->model.layers != NULL) {
         tern_model_fini(&run->model);
@@ -67,7 +69,10 @@ static tern_status run_init(struct run *run, const struct tern_roof_plan *plan)
     TERN_RETURN_IF_ERR(tern_model_init(&run->model, &run->config.model, TERN_BF16));
     TERN_RETURN_IF_ERR(tern_roof_device_open(&plan->gpu, &run->device));
     TERN_RETURN_IF_ERR(tern_roof_device_open(&plan->gpu, &run->comm_device));
-    TERN_RETURN_IF_ERR(tern_roof_comm_open(plan->ranks, run->device, run->device,
+    TERN_RETURN_IF_ERR(tern_roof_device_open(&plan->gpu, &run->reader));
+    TERN_RETURN_IF_ERR(tern_roof_device_open(&plan->gpu, &run->uploader));
+    TERN_RETURN_IF_ERR(tern_roof_device_open(&plan->gpu, &run->host));
+    TERN_RETURN_IF_ERR(tern_roof_comm_open(plan->ranks, run->host, run->host,
                                            assumed->words_seconds, 1e9, &run->words));
     TERN_RETURN_IF_ERR(tern_roof_comm_open(plan->ranks, run->device, run->comm_device,
                                            assumed->exchange_seconds, plan->gpu.machine->exchange,
@@ -82,8 +87,9 @@ static tern_status run_build(struct run *run, const struct tern_roof_plan *plan)
     run->state.data_comm = run->data;
     TERN_RETURN_IF_ERR(tern_train_state_alloc(&run->state, run->device));
     TERN_RETURN_IF_ERR(tern_pass_create(&run->model, run->device, &options, &run->pass));
-    TERN_RETURN_IF_ERR(tern_stepper_create(&run->config, &run->state, run->device, run->comm_device,
-                                           run->pass, &run->stepper));
+    struct tern_stepper_queues queues = {run->device, run->comm_device, run->reader, run->uploader};
+    TERN_RETURN_IF_ERR(
+        tern_stepper_create(&run->config, &run->state, &queues, run->pass, &run->stepper));
     size_t own = (size_t)(plan->global_batch / plan->ranks * plan->sequence);
     run->tokens = tern_alloc_zero("roofline", own, sizeof *run->tokens);
     return run->tokens != NULL ? TERN_OK : tern_fail(TERN_ERR_MEMORY, "no memory for a batch");
@@ -94,7 +100,11 @@ static tern_status run_step(struct run *run)
     struct tern_step_word mine = {0};
     const struct tern_step_word *words;
     struct tern_step_result result;
-    return tern_stepper_run(run->stepper, run->tokens, run->tokens, 1e-3, &mine, &words, &result);
+    TERN_RETURN_IF_ERR(tern_stepper_begin(run->stepper, run->tokens, run->tokens));
+    if (tern_stepper_is_pending(run->stepper)) { /* the host reads while the device works */
+        TERN_RETURN_IF_ERR(tern_stepper_settle(run->stepper, &result));
+    }
+    return tern_stepper_end(run->stepper, 1e-3, &mine, &words);
 }
 
 tern_status tern_roof_plan_bytes(struct tern_roof_plan *plan)
@@ -109,7 +119,7 @@ tern_status tern_roof_plan_bytes(struct tern_roof_plan *plan)
     struct tern_state_bytes state = tern_train_state_bytes(&run.state);
     plan->bytes = state.weights + state.master + state.moments + state.gradients + state.reduce +
                   (int64_t)tern_pass_bytes(&run.model, &options) + (int64_t)workspace +
-                  tern_stepper_bytes(&run.config, &run.state);
+                  tern_stepper_bytes(&run.config, &run.state, true);
 out:
     run_fini(&run);
     return status;
@@ -129,7 +139,7 @@ static void subtract(struct tern_roof_count *now, const struct tern_roof_count *
 static void read_run(const struct run *run, struct tern_roof_step *out)
 {
     out->seconds = tern_roof_device_now(run->device);
-    out->exposed_seconds = tern_roof_comm_exposed(run->data) + tern_roof_comm_exposed(run->words);
+    out->exposed_seconds = tern_roof_comm_exposed(run->data);
     out->link_bytes = (double)run->data->counters.bytes_sent;
     out->exchanges = run->data->counters.exchanges;
     out->compute = *tern_roof_device_count(run->device);

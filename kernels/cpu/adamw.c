@@ -4,6 +4,8 @@
 #include "kernels/cpu/ops_level.h"
 #include "kernels/cpu/vec.h"
 
+#include <math.h>
+
 struct constants {
     vf scale, beta1, one_less_beta1, beta2, one_less_beta2, by_bias1, by_bias2, eps, lr, decay;
 };
@@ -38,7 +40,7 @@ static void adamw_task(void *arg, int64_t task, int thread)
     (void)thread;
     const struct tern_adamw_args *a = arg;
     struct constants k = {
-        .scale = vf_set1(a->grad_scale),
+        .scale = vf_set1(*(const float *)tern_cpu_ptr(a->grad_scale)),
         .beta1 = vf_set1(a->beta1),
         .one_less_beta1 = vf_set1(1.0f - a->beta1),
         .beta2 = vf_set1(a->beta2),
@@ -75,6 +77,9 @@ static void adamw_task(void *arg, int64_t task, int thread)
 tern_status TERN_CPU_LEVEL(adamw)(struct tern_cpu_device *device,
                                   const struct tern_adamw_args *args)
 {
+    if (!isfinite(*(const float *)tern_cpu_ptr(args->grad_scale))) {
+        return TERN_OK;
+    }
     struct tern_adamw_args copy = *args;
     tern_cpu_parallel(device, (args->n + TERN_CPU_ELEMENTS - 1) / TERN_CPU_ELEMENTS, adamw_task,
                       &copy);

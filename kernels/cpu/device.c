@@ -160,6 +160,7 @@ static const struct tern_ops g_cpu_ops = {
     .cross_entropy = tern_cpu_cross_entropy,
     .adamw = tern_cpu_adamw,
     .sumsq = tern_cpu_sumsq,
+    .clip = tern_host_clip,
     .cast = tern_cpu_cast,
     .softcap = tern_cpu_softcap,
     .moe_route = tern_cpu_moe_route,

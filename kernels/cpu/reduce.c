@@ -239,11 +239,30 @@ static void sumsq_task(void *arg, int64_t task, int thread)
     p->sum = sum_squares(run->x + p->start, p->count);
 }
 
+/* In ascending order: the losses of a lane, few beside what it took to compute them. */
+static void plain_sums(const struct tern_sumsq_args *args)
+{
+    const float *x = tern_cpu_ptr(args->x);
+    const int64_t *starts = tern_cpu_ptr(args->starts);
+    double *sums = tern_cpu_ptr(args->sums);
+    for (int64_t i = 0; i < args->blocks; i++) {
+        double sum = 0;
+        for (int64_t j = starts[i]; j < starts[i + 1]; j++) {
+            sum += (double)x[j];
+        }
+        sums[i] = sum;
+    }
+}
+
 /* Blocks are cut into pieces of a fixed size; a round sums as many pieces as fit the workspace,
  * whichever blocks they come from, and adds them to their blocks in order. */
 tern_status TERN_CPU_LEVEL(sumsq)(struct tern_cpu_device *device,
                                   const struct tern_sumsq_args *args)
 {
+    if (args->is_plain) {
+        plain_sums(args);
+        return TERN_OK;
+    }
     struct sumsq_run run = {tern_cpu_ptr(args->x), device->shared};
     TERN_RETURN_IF_ERR(
         tern_cpu_need(device, "sumsq", TERN_CPU_SUMSQ_PIECES * sizeof(struct piece), 0));

@@ -10,7 +10,8 @@ template <typename Copy> struct adamw_op {
     float *weight, *exp_avg, *exp_avg_sq;
     const float *grad;
     Copy *copy;
-    float scale, beta1, one_less_beta1, beta2, one_less_beta2, by_bias1, by_bias2, eps, lr, decay;
+    const float *scale; /* (1) */
+    float beta1, one_less_beta1, beta2, one_less_beta2, by_bias1, by_bias2, eps, lr, decay;
 };
 
 template <typename Copy, int W>
@@ -25,10 +26,13 @@ TERN_DEVICE void span_load(const adamw_op<Copy> &op, int64_t at, tern_item<W, 4>
 template <typename Copy, int W>
 TERN_DEVICE void span_store(const adamw_op<Copy> &op, int64_t at, const tern_item<W, 4> &item)
 {
-    float w[W], m[W], v[W];
+    float w[W], m[W], v[W], scale = *op.scale;
+    if (!isfinite(scale)) {
+        return;
+    }
     TERN_UNROLL
     for (int i = 0; i < W; i++) {
-        float g = item.x[3][i] * op.scale;
+        float g = item.x[3][i] * scale;
         m[i] = op.beta1 * item.x[1][i] + op.one_less_beta1 * g;
         v[i] = op.beta2 * item.x[2][i] + op.one_less_beta2 * g * g;
         float root = sqrtf(v[i] * op.by_bias2) + op.eps;
@@ -52,7 +56,7 @@ static tern_status adamw(struct tern_device *device, const struct tern_adamw_arg
         tern_ptr<float>(args->exp_avg_sq),
         tern_ptr<const float>(args->grad),
         tern_ptr<Copy>(args->copy),
-        args->grad_scale,
+        tern_ptr<const float>(args->grad_scale),
         args->beta1,
         1.0f - args->beta1,
         args->beta2,

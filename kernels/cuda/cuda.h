@@ -100,6 +100,7 @@ tern_status tern_cuda_add(struct tern_device *, const struct tern_add_args *);
 tern_status tern_cuda_cross_entropy(struct tern_device *, const struct tern_cross_entropy_args *);
 tern_status tern_cuda_adamw(struct tern_device *, const struct tern_adamw_args *);
 tern_status tern_cuda_sumsq(struct tern_device *, const struct tern_sumsq_args *);
+tern_status tern_cuda_clip(struct tern_device *, const struct tern_clip_args *);
 tern_status tern_cuda_cast(struct tern_device *, const struct tern_cast_args *);
 
 #endif

@@ -32,6 +32,7 @@ const struct tern_ops tern_cuda_ops = {
     .cross_entropy = tern_cuda_cross_entropy,
     .adamw = tern_cuda_adamw,
     .sumsq = tern_cuda_sumsq,
+    .clip = tern_cuda_clip,
     .cast = tern_cuda_cast,
     .lacks = TERN_LACKS_EMBED_SCALE | TERN_LACKS_NORM_HEADS | TERN_LACKS_NORM_OFFSET |
              TERN_LACKS_SOFTCAP | TERN_LACKS_ROTARY_PART | TERN_LACKS_DOCUMENTS,

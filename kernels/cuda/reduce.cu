@@ -2,7 +2,9 @@
  *
  * bias_bwd: rows are cut into runs by the shape alone; a block sums a run of its 32 lanes' columns, every warp taking
  * each eighth row; the sums of runs (runs, n) f32 lie in the workspace and are added in order. dy is read once.
- * sumsq: a block an entry; products and sums in double, in an order that the addresses have no part in. */
+ * sumsq: a block an entry; products and sums in double, in an order that the addresses have no part in.
+ * clip: one block; its threads fetch, one of them adds: every backend's order, so every backend's bits. An addition waits
+ * for the one before, 4 to 5 ns each: 0.5 ms a step for the 95,000 blocks of a 1.5B model. */
 #include "kernels/cuda/team.cuh"
 
 enum {
@@ -13,7 +15,9 @@ enum {
     BLOCKS_WANTED = 1024,
     SQUARE_THREADS = 512,
     SQUARE_GROUP = 4, /* neighbours that a thread takes */
-    GROUPS_AT_ONCE = 4
+    GROUPS_AT_ONCE = 4,
+    CLIP_THREADS = 512,
+    CLIP_TILE = 2048 /* values that lie ready for the one that adds */
 };
 
 /* ---- bias ---- */
@@ -135,6 +139,7 @@ TERN_DEVICE void load_group(const float *x, int64_t left, bool is_aligned, float
     }
 }
 
+template <bool is_plain>
 static __global__ void __launch_bounds__(SQUARE_THREADS)
     sumsq_kernel(const float *x, const int64_t *starts, double *sums, int64_t blocks)
 {
@@ -156,7 +161,8 @@ static __global__ void __launch_bounds__(SQUARE_THREADS)
             for (int g = 0; g < GROUPS_AT_ONCE; g++) {
                 TERN_UNROLL
                 for (int i = 0; i < SQUARE_GROUP; i++) {
-                    sum += (double)group[g][i] * (double)group[g][i];
+                    double value = (double)group[g][i];
+                    sum += is_plain ? value : value * value;
                 }
             }
         }
@@ -169,8 +175,56 @@ static __global__ void __launch_bounds__(SQUARE_THREADS)
 
 tern_status tern_cuda_sumsq(struct tern_device *device, const struct tern_sumsq_args *args)
 {
-    tern_launch(sumsq_kernel, tern_grid(args->blocks), SQUARE_THREADS, 0,
-                tern_cuda_device_of(device)->stream, tern_ptr<const float>(args->x),
-                tern_ptr<const int64_t>(args->starts), tern_ptr<double>(args->sums), args->blocks);
+    tern_launch(args->is_plain ? sumsq_kernel<true> : sumsq_kernel<false>, tern_grid(args->blocks),
+                SQUARE_THREADS, 0, tern_cuda_device_of(device)->stream,
+                tern_ptr<const float>(args->x), tern_ptr<const int64_t>(args->starts),
+                tern_ptr<double>(args->sums), args->blocks);
     return tern_cuda_launched("sumsq");
+}
+
+/* ---- clipping ---- */
+
+static __global__ void __launch_bounds__(CLIP_THREADS) clip_kernel(const double *values,
+                                                                   const int64_t *order,
+                                                                   double *total,
+                                                                   float *scale,
+                                                                   int64_t blocks,
+                                                                   int64_t losses,
+                                                                   double count,
+                                                                   double max_norm)
+{
+    TERN_SHARED(double, tile, [CLIP_TILE]);
+    double sum = 0; /* of thread 0 */
+    for (int64_t begin = 0; begin < blocks; begin += CLIP_TILE) {
+        int n = (int)tern_min((int64_t)CLIP_TILE, blocks - begin);
+        for (int i = (int)threadIdx.x; i < n; i += CLIP_THREADS) {
+            tile[i] = values[order[begin + i]];
+        }
+        __syncthreads();
+        for (int i = 0; i < n && threadIdx.x == 0; i++) {
+            sum += tile[i];
+        }
+        __syncthreads();
+    }
+    bool is_bad = false;
+    for (int64_t i = threadIdx.x; i < losses; i += CLIP_THREADS) {
+        is_bad = is_bad || !isfinite(values[order[blocks + i]]);
+    }
+    is_bad = __syncthreads_or(is_bad) != 0;
+    if (threadIdx.x == 0) {
+        double norm = sqrt(sum) / count;
+        double coefficient = max_norm > 0 ? max_norm / (norm + 1e-6) : 1;
+        coefficient = coefficient < 1 ? coefficient : 1;
+        *total = sum;
+        *scale = is_bad || !isfinite(norm) ? nanf("") : (float)(coefficient / count);
+    }
+}
+
+tern_status tern_cuda_clip(struct tern_device *device, const struct tern_clip_args *args)
+{
+    tern_launch(clip_kernel, 1, CLIP_THREADS, 0, tern_cuda_device_of(device)->stream,
+                tern_ptr<const double>(args->values), tern_ptr<const int64_t>(args->order),
+                tern_ptr<double>(args->total), tern_ptr<float>(args->scale), args->blocks,
+                args->losses, args->count, args->max_norm);
+    return tern_cuda_launched("clip");
 }

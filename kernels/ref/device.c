@@ -75,6 +75,7 @@ static const struct tern_ops g_ref_ops = {
     .cross_entropy = tern_ref_cross_entropy,
     .adamw = tern_ref_adamw,
     .sumsq = tern_ref_sumsq,
+    .clip = tern_host_clip,
     .cast = tern_ref_cast,
     .softcap = tern_ref_softcap,
     .moe_route = tern_ref_moe_route,

@@ -58,8 +58,9 @@ tern_status tern_ref_adamw(struct tern_device *device, const struct tern_adamw_a
 {
     (void)device;
     double b1 = (double)args->beta1, b2 = (double)args->beta2;
-    for (int64_t i = 0; i < args->n; i++) {
-        double g = tern_ref_get(args->grad, TERN_F32, i) * (double)args->grad_scale;
+    double scale = tern_ref_get(args->grad_scale, TERN_F32, 0);
+    for (int64_t i = 0; isfinite(scale) && i < args->n; i++) {
+        double g = tern_ref_get(args->grad, TERN_F32, i) * scale;
         double m = b1 * tern_ref_get(args->exp_avg, TERN_F32, i) + (1 - b1) * g;
         double v = b2 * tern_ref_get(args->exp_avg_sq, TERN_F32, i) + (1 - b2) * g * g;
         double w = tern_ref_get(args->weight, TERN_F32, i);
@@ -84,7 +85,7 @@ tern_status tern_ref_sumsq(struct tern_device *device, const struct tern_sumsq_a
         double sum = 0;
         for (int64_t j = starts[i]; j < starts[i + 1]; j++) {
             double x = tern_ref_get(args->x, TERN_F32, j);
-            sum += x * x;
+            sum += args->is_plain ? x : x * x;
         }
         sums[i] = sum;
     }

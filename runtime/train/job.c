@@ -247,7 +247,12 @@ static tern_status open_device_here(struct tern_job *job)
     TERN_RETURN_IF_ERR(tern_device_open_at(compute->backend, &seat, &job->device));
     const struct tern_device_table *table = job->device->ops->device;
     TERN_RETURN_IF_ERR(table->queue(job->device, "comm", &job->comm_device));
-    return has_own_memory(job) ? table->queue(job->device, "copy", &job->copier) : TERN_OK;
+    if (!has_own_memory(job)) {
+        return TERN_OK;
+    }
+    TERN_RETURN_IF_ERR(table->queue(job->device, "read", &job->reader));
+    TERN_RETURN_IF_ERR(table->queue(job->device, "batch", &job->uploader));
+    return table->queue(job->device, "copy", &job->copier);
 }
 
 /* Gradients go from GPU to GPU; between hosts' processors the ranks' own communicator carries them. */
@@ -300,7 +305,8 @@ static void write_bills(struct tern_job *job, size_t workspace)
                   (int64_t)tern_pass_bytes(&job->model, &options));
     tern_bill_add(device, "kernel workspace", (int64_t)workspace);
     tern_bill_add(device, "reduction and norm",
-                  state.reduce + tern_stepper_bytes(&job->config, &job->state));
+                  state.reduce +
+                      tern_stepper_bytes(&job->config, &job->state, has_own_memory(job)));
     tern_bill_add(host, "checkpoint staging", tern_saver_bytes(&job->state));
     tern_bill_add(host, "batches", batch);
     tern_bill_add(host, "program and libraries", tern_rss_bytes());
@@ -360,8 +366,14 @@ static tern_status take_memory(struct tern_job *job)
     TERN_RETURN_IF_ERR(tern_train_state_alloc(&job->state, job->device));
     TERN_RETURN_IF_ERR(tern_train_state_adopt(&job->state));
     TERN_RETURN_IF_ERR(tern_pass_create(&job->model, job->device, &options, &job->pass));
-    TERN_RETURN_IF_ERR(tern_stepper_create(&job->config, &job->state, job->device, job->comm_device,
-                                           job->pass, &job->stepper));
+    struct tern_stepper_queues queues = {
+        .compute = job->device,
+        .comm = job->comm_device,
+        .reader = job->reader,
+        .uploader = job->uploader,
+    };
+    TERN_RETURN_IF_ERR(
+        tern_stepper_create(&job->config, &job->state, &queues, job->pass, &job->stepper));
     return tern_saver_create(&job->config, job->run.path, &job->state, &job->saver);
 }
 
@@ -590,6 +602,8 @@ void tern_job_close(struct tern_job *job)
         tern_model_fini(&job->model);
     }
     tern_device_close(job->copier);
+    tern_device_close(job->uploader);
+    tern_device_close(job->reader);
     tern_device_close(job->comm_device);
     tern_device_close(job->device);
     tern_origin_close(&job->origin);

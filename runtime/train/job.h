@@ -32,6 +32,8 @@ struct tern_job {
     struct tern_device *device;
     struct tern_device *comm_device; /* queue of what reductions add */
     struct tern_device *copier;      /* queue of snapshots; NULL: the device is the host */
+    struct tern_device *reader;      /* queue of a step's results; the same */
+    struct tern_device *uploader;    /* queue of batches; the same */
     struct tern_comm *data_comm;     /* between devices; NULL: the host's carries gradients too */
     double peak_flops;               /* of this run: ranks of this machine share it; 0 unknown */
     struct tern_model model;

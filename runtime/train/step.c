@@ -5,8 +5,11 @@
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/fault.h"
+#include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "runtime/train/batch.h"
 #include "runtime/train/micro.h"
+#include "runtime/train/tally.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -23,24 +26,26 @@ enum {
 struct tern_stepper {
     const struct tern_train_config *config;
     struct tern_train_state *state;
-    struct tern_device *device;      /* computes the passes and the update */
-    struct tern_device *comm_device; /* adds inside reductions, on the communicator's thread */
+    struct tern_stepper_queues queues;
+    struct tern_device *device; /* queues.compute */
     struct tern_pass *pass;
+    struct tern_batch *batch;
     struct tern_micro *micro;
+    struct tern_tally *tally;
     struct tern_dptr ids, targets; /* i32 (micro_batch, T) */
     struct tern_dptr nll;          /* f32 (micro_batch, T) */
-    struct tern_dptr nll_step; /* f32 (own sequences, T): a step's losses, read once at its end */
-    float *nll_host;           /* pinned, the same */
-    struct tern_dptr block_starts;  /* i64 (own blocks + 1) a bucket, one after another */
-    struct tern_dptr block_sums;    /* f64 (own blocks) */
-    double *sums_mine;              /* pinned (own blocks) */
-    double *sums_all;               /* (block_count): every block of the flat gradient, in order */
-    double *sums_packed;            /* (block_count): in rank order, as they travel */
-    struct tern_range *sums_ranges; /* bytes of each rank in sums_packed */
+    struct tern_dptr nll_step;     /* f32 (own sequences, T): a step's losses */
+    float *nll_host;               /* (micro_batch, T): of an evaluation */
     struct tern_lane_reduce *reduces;
     tern_comm_job reduce_job; /* what is done to each of them */
     uint64_t *tickets;
     struct tern_step_word *words;
+    /* the step that was ended and not settled */
+    bool is_pending;
+    int64_t pending_tokens;
+    double pending_comm_seconds;
+    /* the step that was begun and not ended */
+    int64_t own_targets; /* tokens that count */
     /* the lane under way */
     int lane;            /* index among own lanes */
     int depth;           /* gradient buffers that hold nodes before this lane */
@@ -64,13 +69,13 @@ static int64_t own_tokens(const struct tern_stepper *s)
 }
 
 int64_t tern_stepper_bytes(const struct tern_train_config *config,
-                           const struct tern_train_state *state)
+                           const struct tern_train_state *state,
+                           bool is_ahead)
 {
     int64_t n = config->train.micro_batch * config->train.sequence_length;
     int64_t own = config->train.global_batch / config->train.lanes * state->plan.lane_count *
                   config->train.sequence_length;
-    int64_t blocks = state->params->block_count;
-    return n * 12 + own * 8 + blocks * 16 + state->block_count * 24 +
+    return n * 12 + own * 4 + (is_ahead ? tern_batch_bytes(own) : 0) + tern_tally_bytes(state) +
            (int64_t)sizeof(struct tern_step_word) * (state->comm->size + 1);
 }
 
@@ -85,81 +90,86 @@ static tern_status lane_add(void *context, struct tern_dptr dst, struct tern_dpt
                                          .a = dst, .b = src, .y = dst, .n = n, .dtype = TERN_F32});
 }
 
-/* Own blocks of all buckets, and where each rank's block sums lie when packed in rank order. */
-static tern_status plan_norm(struct tern_stepper *s)
-{
-    const struct tern_params *params = s->state->params;
-    int buckets = params->bucket_count;
-    int64_t entries = s->state->block_count + buckets;
-    int64_t *starts = tern_alloc("norm", (size_t)entries * sizeof *starts);
-    if (starts == NULL) {
-        return tern_fail(TERN_ERR_MEMORY, "cannot allocate the plan of the gradient norm");
-    }
-    int64_t used = 0;
-    for (int b = 0; b < buckets; b++) {
-        const struct tern_bucket_shard *shard = &s->state->buckets[b];
-        for (int64_t i = shard->first_block; i < shard->end_block; i++) {
-            starts[used++] = params->block_starts[i];
-        }
-        starts[used++] = shard->own_end;
-    }
-    TERN_CHECK(used == entries);
-    const struct tern_device_table *table = s->device->ops->device;
-    tern_status status =
-        table->upload(s->device, s->block_starts, starts, (size_t)entries * sizeof *starts);
-    tern_free(starts);
-    int64_t at = 0;
-    for (int rank = 0; rank < s->state->comm->size; rank++) {
-        s->sums_ranges[rank].begin = at * 8;
-        for (int b = 0; b < buckets; b++) {
-            const struct tern_range *range = &s->state->buckets[b].ranges[rank];
-            for (int64_t i = params->bucket_blocks[b]; i < params->bucket_blocks[b + 1]; i++) {
-                int64_t start = params->block_starts[i] - params->bucket_starts[b];
-                at += start >= range->begin && start < range->end;
-            }
-        }
-        s->sums_ranges[rank].end = at * 8;
-    }
-    TERN_CHECK(at == params->block_count);
-    return status;
-}
-
 static tern_status take_memory(struct tern_stepper *s)
 {
     const struct tern_device_table *table = s->device->ops->device;
-    const struct tern_params *params = s->state->params;
     size_t n = (size_t)micro_tokens(s);
     size_t step = (size_t)own_tokens(s);
-    size_t buckets = (size_t)params->bucket_count;
-    size_t ranks = (size_t)s->state->comm->size;
-    size_t own = (size_t)s->state->block_count;
-    size_t all = (size_t)params->block_count;
+    size_t buckets = (size_t)s->state->params->bucket_count;
     TERN_RETURN_IF_ERR(table->alloc(s->device, "batch", n * 4, &s->ids));
     TERN_RETURN_IF_ERR(table->alloc(s->device, "batch", n * 4, &s->targets));
     TERN_RETURN_IF_ERR(table->alloc(s->device, "batch", n * 4, &s->nll));
     TERN_RETURN_IF_ERR(table->alloc(s->device, "batch", step * 4, &s->nll_step));
-    TERN_RETURN_IF_ERR(table->alloc(s->device, "norm", (own + buckets) * 8, &s->block_starts));
-    TERN_RETURN_IF_ERR(table->alloc(s->device, "norm", (own + 1) * 8, &s->block_sums));
-    s->nll_host = table->pin(s->device, "batch", step * sizeof *s->nll_host);
-    s->sums_mine = table->pin(s->device, "norm", (own + 1) * sizeof *s->sums_mine);
-    s->sums_all = tern_alloc_zero("norm", all, sizeof *s->sums_all);
-    s->sums_packed = tern_alloc_zero("norm", all, sizeof *s->sums_packed);
-    s->sums_ranges = tern_alloc_zero("norm", ranks, sizeof *s->sums_ranges);
+    s->nll_host = tern_alloc("batch", n * sizeof *s->nll_host);
     s->reduces = tern_alloc_zero("reduce", buckets, sizeof *s->reduces);
     s->tickets = tern_alloc_zero("reduce", buckets, sizeof *s->tickets);
-    s->words = tern_alloc_zero("step", ranks, sizeof *s->words);
-    if (s->nll_host == NULL || s->sums_mine == NULL || s->sums_all == NULL ||
-        s->sums_packed == NULL || s->sums_ranges == NULL || s->reduces == NULL ||
-        s->tickets == NULL || s->words == NULL) {
+    s->words = tern_alloc_zero("step", (size_t)s->state->comm->size, sizeof *s->words);
+    if (s->nll_host == NULL || s->reduces == NULL || s->tickets == NULL || s->words == NULL) {
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate the buffers of a training step");
     }
     return TERN_OK;
 }
 
+/* What the step is made of, each with its own memory. */
+static tern_status create_parts(struct tern_stepper *s)
+{
+    const struct tern_train_state *state = s->state;
+    struct tern_batch_options batch = {
+        .device = s->device,
+        .uploader = s->queues.uploader,
+        .ids = s->ids,
+        .targets = s->targets,
+        .tokens = own_tokens(s),
+        .micro_tokens = micro_tokens(s),
+    };
+    struct tern_tally_options tally = {
+        .state = state,
+        .device = s->device,
+        .reader = s->queues.reader != NULL ? s->queues.reader : s->device,
+        .nll = s->nll_step,
+        .lane_tokens = lane_tokens(s),
+        .max_norm = s->config->optimizer.clip_grad_norm,
+    };
+    struct tern_micro_options micro = {
+        .pass = s->pass,
+        .device = s->device,
+        .weights = state->weights,
+        .ids = s->ids,
+        .targets = s->targets,
+        .nll = s->nll,
+        .buckets = state->params->bucket_count,
+        .kinds = state->plan.buffers * MICRO_KINDS,
+    };
+    TERN_RETURN_IF_ERR(tern_batch_create(&batch, &s->batch));
+    TERN_RETURN_IF_ERR(tern_tally_create(&tally, &s->tally));
+    return tern_micro_create(&micro, &s->micro);
+}
+
+static void plan_reduces(struct tern_stepper *s)
+{
+    const struct tern_train_state *state = s->state;
+    for (int b = 0; b < state->params->bucket_count; b++) {
+        struct tern_lane_reduce *reduce = &s->reduces[b];
+        *reduce = (struct tern_lane_reduce){
+            .plan = &state->plan,
+            .ranges = state->buckets[b].ranges,
+            .scratch = state->reduce_scratch,
+            .add = lane_add,
+            .add_context = s->queues.comm,
+        };
+        for (int i = 0; i < state->plan.node_count; i++) {
+            reduce->nodes[i] =
+                tern_dptr_at(state->grads[i], state->params->bucket_starts[b], TERN_F32);
+        }
+    }
+    bool has_sum = state->data_comm->table->reduce_ranges != NULL;
+    s->reduce_job =
+        has_sum && !s->config->train.deterministic ? tern_lane_sum_job : tern_lane_reduce_job;
+}
+
 tern_status tern_stepper_create(const struct tern_train_config *config,
                                 struct tern_train_state *state,
-                                struct tern_device *device,
-                                struct tern_device *comm_device,
+                                const struct tern_stepper_queues *queues,
                                 struct tern_pass *pass,
                                 struct tern_stepper **out)
 {
@@ -169,40 +179,13 @@ tern_status tern_stepper_create(const struct tern_train_config *config,
     }
     s->config = config;
     s->state = state;
-    s->device = device;
-    s->comm_device = comm_device;
+    s->queues = *queues;
+    s->device = queues->compute;
     s->pass = pass;
     tern_status status;
     TERN_GOTO_IF_ERR(status, take_memory(s), fail);
-    TERN_GOTO_IF_ERR(status, plan_norm(s), fail);
-    struct tern_micro_options micro = {
-        .pass = pass,
-        .device = device,
-        .weights = state->weights,
-        .ids = s->ids,
-        .targets = s->targets,
-        .nll = s->nll,
-        .buckets = state->params->bucket_count,
-        .kinds = state->plan.buffers * MICRO_KINDS,
-    };
-    TERN_GOTO_IF_ERR(status, tern_micro_create(&micro, &s->micro), fail);
-    for (int b = 0; b < state->params->bucket_count; b++) {
-        struct tern_lane_reduce *reduce = &s->reduces[b];
-        *reduce = (struct tern_lane_reduce){
-            .plan = &state->plan,
-            .ranges = state->buckets[b].ranges,
-            .scratch = state->reduce_scratch,
-            .add = lane_add,
-            .add_context = comm_device,
-        };
-        for (int i = 0; i < state->plan.node_count; i++) {
-            reduce->nodes[i] =
-                tern_dptr_at(state->grads[i], state->params->bucket_starts[b], TERN_F32);
-        }
-    }
-    bool has_sum = state->data_comm->table->reduce_ranges != NULL;
-    s->reduce_job =
-        has_sum && !config->train.deterministic ? tern_lane_sum_job : tern_lane_reduce_job;
+    TERN_GOTO_IF_ERR(status, create_parts(s), fail);
+    plan_reduces(s);
     *out = s;
     return TERN_OK;
 fail:
@@ -216,19 +199,20 @@ void tern_stepper_destroy(struct tern_stepper *s)
         return;
     }
     const struct tern_device_table *table = s->device->ops->device;
+    if (table->sync(s->device) != TERN_OK) { /* a step may be under way */
+        tern_log_debug("at the end of a step: %s", tern_detail());
+    }
     tern_micro_destroy(s->micro);
-    table->unpin(s->device, s->nll_host);
-    table->unpin(s->device, s->sums_mine);
-    struct tern_dptr device_blocks[] = {s->ids,      s->targets,      s->nll,
-                                        s->nll_step, s->block_starts, s->block_sums};
+    tern_tally_destroy(s->tally);
+    tern_batch_destroy(s->batch);
+    struct tern_dptr device_blocks[] = {s->ids, s->targets, s->nll, s->nll_step};
     for (size_t i = 0; i < sizeof device_blocks / sizeof device_blocks[0]; i++) {
         table->free(s->device, device_blocks[i]);
     }
-    void *host_blocks[] = {s->sums_all, s->sums_packed, s->sums_ranges,
-                           s->reduces,  s->tickets,     s->words};
-    for (size_t i = 0; i < sizeof host_blocks / sizeof host_blocks[0]; i++) {
-        tern_free(host_blocks[i]);
-    }
+    tern_free(s->nll_host);
+    tern_free(s->reduces);
+    tern_free(s->tickets);
+    tern_free(s->words);
     tern_free(s);
 }
 
@@ -276,33 +260,8 @@ static tern_status bucket_needed(void *context, int bucket)
     return TERN_OK;
 }
 
-/* Losses of n tokens, in order, to a sum in double. */
-static void add_losses(const float *nll,
-                       const int32_t *targets,
-                       int64_t n,
-                       double *loss,
-                       int64_t *tokens)
-{
-    for (int64_t i = 0; i < n; i++) {
-        if (targets[i] >= 0) {
-            *loss += nll[i];
-            *tokens += 1;
-        }
-    }
-}
-
-static tern_status upload_batch(struct tern_stepper *s,
-                                const int32_t *inputs,
-                                const int32_t *targets)
-{
-    const struct tern_device_table *table = s->device->ops->device;
-    size_t bytes = (size_t)micro_tokens(s) * sizeof *inputs;
-    TERN_RETURN_IF_ERR(table->upload(s->device, s->ids, inputs, bytes));
-    return table->upload(s->device, s->targets, targets, bytes);
-}
-
 /* Micro-batches of one lane, in order, into the gradient buffer above the stack. */
-static tern_status run_lane(struct tern_stepper *s, const int32_t *inputs, const int32_t *targets)
+static tern_status run_lane(struct tern_stepper *s)
 {
     const struct tern_device_table *table = s->device->ops->device;
     int64_t n = micro_tokens(s);
@@ -317,10 +276,10 @@ static tern_status run_lane(struct tern_stepper *s, const int32_t *inputs, const
         };
         int kind = s->depth * MICRO_KINDS + (m > 0 ? MICRO_ACCUMULATES : 0) +
                    (is_last ? MICRO_IS_LAST : 0) + (is_first ? MICRO_IS_FIRST : 0);
-        TERN_RETURN_IF_ERR(upload_batch(s, inputs + m * n, targets + m * n));
+        int64_t at = s->lane * lane_tokens(s) + m * n;
+        TERN_RETURN_IF_ERR(tern_batch_fetch(s->batch, at));
         TERN_RETURN_IF_ERR(
             tern_micro_run(s->micro, kind, s->state->grads[s->depth], m > 0, &hooks));
-        int64_t at = s->lane * lane_tokens(s) + m * n;
         TERN_RETURN_IF_ERR(table->copy(s->device, tern_dptr_at(s->nll_step, at, TERN_F32), s->nll,
                                        (size_t)n * sizeof(float)));
         tern_fault_pass(TERN_FAULT_STEP_BACKWARD);
@@ -328,106 +287,14 @@ static tern_status run_lane(struct tern_stepper *s, const int32_t *inputs, const
     return TERN_OK;
 }
 
-static tern_status run_lanes(struct tern_stepper *s, const int32_t *inputs, const int32_t *targets)
+static tern_status run_lanes(struct tern_stepper *s)
 {
-    int64_t lane_size = lane_tokens(s);
     s->depth = 0;
     for (s->lane = 0; s->lane < s->state->plan.lane_count; s->lane++) {
-        TERN_RETURN_IF_ERR(
-            run_lane(s, inputs + s->lane * lane_size, targets + s->lane * lane_size));
+        TERN_RETURN_IF_ERR(run_lane(s));
         s->depth += 1 - tern_lane_fold_count(&s->state->plan, s->state->plan.first_lane + s->lane);
     }
     TERN_CHECK(s->depth == s->state->plan.node_count);
-    return TERN_OK;
-}
-
-/* ---- norm ---- */
-
-static tern_status own_sums(struct tern_stepper *s)
-{
-    struct tern_train_state *state = s->state;
-    int64_t entry = 0;
-    int64_t sum = 0;
-    for (int b = 0; b < state->params->bucket_count; b++) {
-        const struct tern_bucket_shard *shard = &state->buckets[b];
-        int64_t blocks = shard->end_block - shard->first_block;
-        if (blocks > 0) {
-            TERN_RETURN_IF_ERR(tern_op_sumsq(
-                s->device,
-                &(struct tern_sumsq_args){.x = state->grads[0],
-                                          .starts = tern_dptr_at(s->block_starts, entry, TERN_I64),
-                                          .sums = tern_dptr_at(s->block_sums, sum, TERN_F64),
-                                          .blocks = blocks}));
-        }
-        entry += blocks + 1;
-        sum += blocks;
-    }
-    return s->device->ops->device->download_begin(s->device, s->sums_mine, s->block_sums,
-                                                  (size_t)sum * 8);
-}
-
-/* The one place of a step where the host waits for the device: its losses and the own part of its norm. */
-static tern_status read_back(struct tern_stepper *s,
-                             const int32_t *targets,
-                             struct tern_step_word *mine)
-{
-    const struct tern_device_table *table = s->device->ops->device;
-    int64_t n = lane_tokens(s);
-    TERN_RETURN_IF_ERR(own_sums(s));
-    TERN_RETURN_IF_ERR(table->download_begin(s->device, s->nll_host, s->nll_step,
-                                             (size_t)own_tokens(s) * sizeof *s->nll_host));
-    TERN_RETURN_IF_ERR(table->sync(s->device));
-    if (s->state->data_comm != s->state->comm) { /* was the group alive for what was read? */
-        tern_status alive = tern_comm_poll(s->state->data_comm, s->tickets[0]);
-        TERN_RETURN_IF_ERR(alive == TERN_ERR_AGAIN ? TERN_OK : alive);
-    }
-    memset(mine->lane_loss, 0, sizeof mine->lane_loss);
-    memset(mine->lane_tokens, 0, sizeof mine->lane_tokens);
-    for (int lane = 0; lane < s->state->plan.lane_count; lane++) {
-        add_losses(s->nll_host + lane * n, targets + lane * n, n, &mine->lane_loss[lane],
-                   &mine->lane_tokens[lane]);
-    }
-    return TERN_OK;
-}
-
-/* Packed sums in rank order to the order of the flat block. */
-static void unpack_sums(struct tern_stepper *s)
-{
-    const struct tern_params *params = s->state->params;
-    for (int rank = 0; rank < s->state->comm->size; rank++) {
-        int64_t at = s->sums_ranges[rank].begin / 8;
-        for (int b = 0; b < params->bucket_count; b++) {
-            const struct tern_range *range = &s->state->buckets[b].ranges[rank];
-            for (int64_t i = params->bucket_blocks[b]; i < params->bucket_blocks[b + 1]; i++) {
-                int64_t start = params->block_starts[i] - params->bucket_starts[b];
-                if (start >= range->begin && start < range->end) {
-                    s->sums_all[i] = s->sums_packed[at++];
-                }
-            }
-        }
-    }
-}
-
-/* Sum of squares of the whole gradient, in block order on every rank: the same double
- * everywhere. */
-static tern_status total_sum(struct tern_stepper *s, double *total_out, char *culprit)
-{
-    const struct tern_params *params = s->state->params;
-    const struct tern_range *own = &s->sums_ranges[s->state->comm->rank];
-    memcpy((char *)s->sums_packed + own->begin, s->sums_mine, (size_t)(own->end - own->begin));
-    struct tern_dptr packed = {(uint64_t)(uintptr_t)s->sums_packed};
-    TERN_RETURN_IF_ERR(tern_comm_all_gatherv(s->state->comm, packed, s->sums_ranges));
-    unpack_sums(s);
-    double total = 0;
-    culprit[0] = '\0';
-    for (int64_t i = 0; i < params->block_count; i++) {
-        total += s->sums_all[i];
-        if (!isfinite(s->sums_all[i]) && culprit[0] == '\0') {
-            const struct tern_param *param = tern_params_at(params, params->block_starts[i]);
-            snprintf(culprit, TERN_PARAM_NAME_BYTES, "%s", param != NULL ? param->name : "padding");
-        }
-    }
-    *total_out = total;
     return TERN_OK;
 }
 
@@ -482,7 +349,7 @@ static tern_status update_bucket(struct tern_stepper *s, int bucket, struct tern
     return tern_train_state_share(s->state, bucket);
 }
 
-static tern_status update(struct tern_stepper *s, double lr, double grad_scale)
+static tern_status update(struct tern_stepper *s, double lr)
 {
     const struct tern_config_optimizer *o = &s->config->optimizer;
     struct tern_train_state *state = s->state;
@@ -494,13 +361,12 @@ static tern_status update(struct tern_stepper *s, double lr, double grad_scale)
         .eps = (float)o->eps,
         .bias1 = (float)(1 - pow(o->beta1, count)),
         .bias2 = (float)(1 - pow(o->beta2, count)),
-        .grad_scale = (float)grad_scale,
+        .grad_scale = tern_tally_scale(s->tally),
     };
     TERN_RETURN_IF_ERR(tern_train_state_guard_snapshot(state));
     for (int bucket = 0; bucket < state->params->bucket_count; bucket++) {
         TERN_RETURN_IF_ERR(update_bucket(s, bucket, &args));
     }
-    state->updates++;
     return TERN_OK;
 }
 
@@ -518,60 +384,84 @@ static tern_status wait_reduced(struct tern_stepper *s)
     return TERN_OK;
 }
 
-/* Lane losses in lane order: the same sum for every number of ranks. */
-static void sum_words(const struct tern_stepper *s, double *loss, int64_t *tokens)
+/* Target tokens of the step, of all ranks. */
+static int64_t word_tokens(const struct tern_stepper *s)
 {
-    *loss = 0;
-    *tokens = 0;
-    const struct tern_lane_plan *plan = &s->state->plan;
+    int64_t tokens = 0;
     for (int rank = 0; rank < s->state->comm->size; rank++) {
-        int lanes = tern_lane_first(plan->lanes, plan->ranks, rank + 1) -
-                    tern_lane_first(plan->lanes, plan->ranks, rank);
-        for (int lane = 0; lane < lanes; lane++) {
-            *loss += s->words[rank].lane_loss[lane];
-            *tokens += s->words[rank].lane_tokens[lane];
-        }
+        tokens += s->words[rank].tokens;
     }
+    return tokens;
 }
 
-tern_status tern_stepper_run(struct tern_stepper *s,
-                             const int32_t *inputs,
-                             const int32_t *targets,
+tern_status tern_stepper_begin(struct tern_stepper *s,
+                               const int32_t *inputs,
+                               const int32_t *targets)
+{
+    s->wait_seconds = 0;
+    s->own_targets = 0;
+    for (int64_t i = 0; i < own_tokens(s); i++) {
+        s->own_targets += targets[i] >= 0;
+    }
+    TERN_RETURN_IF_ERR(tern_batch_begin(s->batch, inputs, targets));
+    return run_lanes(s);
+}
+
+tern_status tern_stepper_end(struct tern_stepper *s,
                              double lr,
                              struct tern_step_word *mine,
-                             const struct tern_step_word **words_out,
-                             struct tern_step_result *result)
+                             const struct tern_step_word **words_out)
 {
     struct tern_train_state *state = s->state;
-    *result = (struct tern_step_result){0};
-    s->wait_seconds = 0;
-    TERN_RETURN_IF_ERR(run_lanes(s, inputs, targets));
+    TERN_CHECK(!s->is_pending); /* how many updates were made decides what this one does */
     double started = tern_clock_seconds();
     TERN_RETURN_IF_ERR(wait_reduced(s));
-    result->comm_seconds = s->wait_seconds + tern_clock_seconds() - started;
-    TERN_RETURN_IF_ERR(read_back(s, targets, mine));
-    started = tern_clock_seconds();
+    mine->tokens = s->own_targets;
     TERN_RETURN_IF_ERR(tern_comm_all_gather(state->comm, mine, sizeof *mine, s->words));
-    result->comm_seconds += tern_clock_seconds() - started;
     *words_out = s->words;
-    double loss;
-    double sum_squares;
-    sum_words(s, &loss, &result->tokens);
-    TERN_RETURN_IF_ERR(total_sum(s, &sum_squares, result->culprit));
-    double count = result->tokens > 0 ? (double)result->tokens : 1;
-    result->loss = loss / count;
-    result->grad_norm = sqrt(sum_squares) / count;
-    state->step++;
-    state->tokens += result->tokens;
-    if (!isfinite(result->loss) || !isfinite(result->grad_norm)) {
-        result->is_skipped = true; /* every rank has the same numbers: all decide alike */
-        return TERN_OK;
-    }
-    double clip = s->config->optimizer.clip_grad_norm;
-    double coefficient = clip > 0 ? clip / (result->grad_norm + 1e-6) : 1;
-    coefficient = coefficient < 1 ? coefficient : 1;
+    s->pending_comm_seconds = s->wait_seconds + tern_clock_seconds() - started;
+    s->pending_tokens = word_tokens(s);
+    TERN_RETURN_IF_ERR(
+        tern_tally_take(s->tally, s->pending_tokens > 0 ? (double)s->pending_tokens : 1));
     tern_fault_pass(TERN_FAULT_STEP_UPDATE);
-    return update(s, lr, coefficient / count);
+    TERN_RETURN_IF_ERR(update(s, lr));
+    state->step++;
+    state->tokens += s->pending_tokens;
+    s->is_pending = true;
+    return TERN_OK;
+}
+
+tern_status tern_stepper_settle(struct tern_stepper *s, struct tern_step_result *result)
+{
+    struct tern_tally_found found;
+    TERN_CHECK(s->is_pending);
+    s->is_pending = false;
+    TERN_RETURN_IF_ERR(tern_tally_read(s->tally, &found));
+    if (s->state->data_comm != s->state->comm) { /* was the group alive for what was read? */
+        tern_status alive = tern_comm_poll(s->state->data_comm, s->tickets[0]);
+        TERN_RETURN_IF_ERR(alive == TERN_ERR_AGAIN ? TERN_OK : alive);
+    }
+    double count = s->pending_tokens > 0 ? (double)s->pending_tokens : 1;
+    *result = (struct tern_step_result){
+        .loss = found.loss / count,
+        .grad_norm = sqrt(found.sum_squares) / count,
+        .tokens = s->pending_tokens,
+        .is_skipped = found.is_skipped,
+        .comm_seconds = s->pending_comm_seconds,
+    };
+    memcpy(result->culprit, found.culprit, sizeof result->culprit);
+    s->state->updates += !found.is_skipped;
+    return TERN_OK;
+}
+
+bool tern_stepper_is_late(const struct tern_stepper *s)
+{
+    return s->queues.reader != NULL;
+}
+
+bool tern_stepper_is_pending(const struct tern_stepper *s)
+{
+    return s->is_pending;
 }
 
 /* ---- evaluation ---- */
@@ -598,21 +488,41 @@ static tern_status fill_group(struct tern_stepper *s,
     return TERN_OK;
 }
 
+/* Losses of n tokens, in order, to a sum in double. */
+static void add_losses(const float *nll,
+                       const int32_t *targets,
+                       int64_t n,
+                       double *loss,
+                       int64_t *tokens)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (targets[i] >= 0) {
+            *loss += nll[i];
+            *tokens += 1;
+        }
+    }
+}
+
 /* Sum of nll of a micro-batch, and how many targets it has. */
 struct group_sum {
     double loss;
     int64_t tokens;
 };
 
+/* batch: ids and targets (2, micro_batch, T). */
 static tern_status evaluate_group(struct tern_stepper *s,
-                                  const int32_t *targets,
+                                  const int32_t *batch,
                                   struct group_sum *sum)
 {
+    const struct tern_device_table *table = s->device->ops->device;
     int64_t n = micro_tokens(s);
+    size_t bytes = (size_t)n * sizeof *batch;
+    TERN_RETURN_IF_ERR(table->upload(s->device, s->ids, batch, bytes));
+    TERN_RETURN_IF_ERR(table->upload(s->device, s->targets, batch + n, bytes));
     TERN_RETURN_IF_ERR(tern_pass_eval(s->pass, s->state->weights, s->ids, s->targets, s->nll));
-    TERN_RETURN_IF_ERR(s->device->ops->device->download(s->device, s->nll_host, s->nll,
-                                                        (size_t)n * sizeof *s->nll_host));
-    add_losses(s->nll_host, targets, n, &sum->loss, &sum->tokens);
+    TERN_RETURN_IF_ERR(
+        table->download(s->device, s->nll_host, s->nll, (size_t)n * sizeof *s->nll_host));
+    add_losses(s->nll_host, batch + n, n, &sum->loss, &sum->tokens);
     return TERN_OK;
 }
 
@@ -645,8 +555,7 @@ tern_status tern_stepper_evaluate(struct tern_stepper *s,
         TERN_GOTO_IF_ERR(
             status, fill_group(s, tokens, group * train->micro_batch, sequences, batch, batch + n),
             out);
-        TERN_GOTO_IF_ERR(status, upload_batch(s, batch, batch + n), out);
-        TERN_GOTO_IF_ERR(status, evaluate_group(s, batch + n, &mine[round]), out);
+        TERN_GOTO_IF_ERR(status, evaluate_group(s, batch, &mine[round]), out);
     }
     TERN_GOTO_IF_ERR(status, tern_comm_all_gather(comm, mine, (size_t)rounds * sizeof *mine, all),
                      out);

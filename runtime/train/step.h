@@ -11,8 +11,7 @@ enum {
 
 /* What a rank tells all others once a step, beside the gradients. Plain data. */
 struct tern_step_word {
-    double lane_loss[TERN_LANES_MAX]; /* sum of nll of each own lane */
-    int64_t lane_tokens[TERN_LANES_MAX];
+    int64_t tokens;     /* of its lanes that count in the loss */
     int32_t stop;       /* enum tern_notice */
     int32_t wants_save; /* rank 0: a checkpoint is due */
     int32_t is_saving;  /* an earlier one is still being written or committed */
@@ -33,29 +32,47 @@ struct tern_step_result {
 
 struct tern_stepper;
 
-/* Everything a step needs beside the state; all memory is taken here. pass and the ids, targets,
- * nll buffers live as long. Owned: destroy. */
+/* Queues of one device. */
+struct tern_stepper_queues {
+    struct tern_device *compute;  /* the passes and the update */
+    struct tern_device *comm;     /* adds inside reductions, on the communicator's thread */
+    struct tern_device *reader;   /* results back; NULL: the host's memory */
+    struct tern_device *uploader; /* batches ahead; NULL: the same */
+};
+
+/* Everything a step needs beside the state; all memory is taken here. pass lives as long. Owned: destroy. */
 TERN_MUST_CHECK tern_status tern_stepper_create(const struct tern_train_config *config,
                                                 struct tern_train_state *state,
-                                                struct tern_device *device,
-                                                struct tern_device *comm_device,
+                                                const struct tern_stepper_queues *queues,
                                                 struct tern_pass *pass,
                                                 struct tern_stepper **out);
 void tern_stepper_destroy(struct tern_stepper *stepper);
-/* Bytes that create takes. */
+/* Bytes that create takes; is_ahead: with queues for reading and uploading. */
 int64_t tern_stepper_bytes(const struct tern_train_config *config,
-                           const struct tern_train_state *state);
+                           const struct tern_train_state *state,
+                           bool is_ahead);
 
-/* Own lanes forward and backward, buckets reduced meanwhile. inputs, targets: (own sequences, T).
- * Then exchanges `mine` for everybody's words (ranks of them, valid until the next step), takes the
- * norm and updates the weights with lr. state->step and the like are advanced. */
-TERN_MUST_CHECK tern_status tern_stepper_run(struct tern_stepper *stepper,
-                                             const int32_t *inputs,
-                                             const int32_t *targets,
+/* A step is begun, ended and settled. None of begin and end waits for the device; settle waits for the step that was ended
+ * last, and for nothing that was begun since. So with queues of its own (is_late) a step is begun, the one before is
+ * settled while the device works, and then it is ended. */
+
+/* Own lanes forward and backward, buckets reduced meanwhile. inputs, targets: (own sequences, T), valid until end. */
+TERN_MUST_CHECK tern_status tern_stepper_begin(struct tern_stepper *stepper,
+                                               const int32_t *inputs,
+                                               const int32_t *targets);
+/* Exchanges `mine` for everybody's words (ranks of them, valid until the next end), takes the norm and updates the weights
+ * with lr; where the norm or the loss is not finite they stay as they are, which settle tells. state->step and tokens are
+ * advanced. The step before is settled. */
+TERN_MUST_CHECK tern_status tern_stepper_end(struct tern_stepper *stepper,
                                              double lr,
                                              struct tern_step_word *mine,
-                                             const struct tern_step_word **words_out,
-                                             struct tern_step_result *result);
+                                             const struct tern_step_word **words_out);
+/* What came of the step that was ended; state->updates is advanced unless it was skipped. */
+TERN_MUST_CHECK tern_status tern_stepper_settle(struct tern_stepper *stepper,
+                                                struct tern_step_result *result);
+/* A step was ended and not settled. */
+bool tern_stepper_is_pending(const struct tern_stepper *stepper);
+bool tern_stepper_is_late(const struct tern_stepper *stepper);
 /* Mean nll over the first `sequences` of the validation stream, the same for any number of ranks:
  * groups of micro_batch sequences are dealt to ranks and summed in order. */
 struct tern_tokens;

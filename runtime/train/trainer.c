@@ -23,6 +23,12 @@ enum {
                       newest hang on it */
 };
 
+/* What is to be logged of a step when its result is there. */
+struct launched {
+    int64_t step;
+    double lr, started, data_seconds;
+};
+
 /* What the loop carries from step to step. */
 struct loop {
     struct tern_job *job;
@@ -38,6 +44,8 @@ struct loop {
     char save_failure[TERN_STEP_NOTE_BYTES]; /* why the last failed save failed, as far as this rank
                                                 knows */
     double data_seconds, stall_seconds;
+    struct launched launched; /* the newest step that was ended */
+    double settled;           /* when the newest result was read */
 };
 
 static bool is_first_rank(const struct loop *loop)
@@ -149,7 +157,8 @@ static bool save_is_due(const struct loop *loop)
 
 /* ---- one step ---- */
 
-static tern_status take_step(struct loop *loop, double lr)
+/* Batch in, lanes enqueued. */
+static tern_status begin_step(struct loop *loop)
 {
     struct tern_job *job = loop->job;
     const int32_t *inputs;
@@ -158,12 +167,19 @@ static tern_status take_step(struct loop *loop, double lr)
     TERN_RETURN_IF_ERR(tern_prefetch_take(job->prefetch, job->state.step, &inputs, &targets));
     loop->data_seconds = tern_clock_seconds() - started;
     tern_fault_pass(TERN_FAULT_STEP_BEGIN);
+    return tern_stepper_begin(job->stepper, inputs, targets);
+}
+
+/* Words exchanged, update enqueued. */
+static tern_status end_step(struct loop *loop, double lr, double started)
+{
+    struct tern_job *job = loop->job;
     loop->is_save_due = is_first_rank(loop) && save_is_due(loop);
     loop->mine.stop = (int32_t)tern_notice_poll();
     loop->mine.wants_save = loop->is_save_due;
     tern_saver_speak(job->saver, &loop->mine);
-    TERN_RETURN_IF_ERR(tern_stepper_run(job->stepper, inputs, targets, lr, &loop->mine,
-                                        &loop->words, &loop->result));
+    TERN_RETURN_IF_ERR(tern_stepper_end(job->stepper, lr, &loop->mine, &loop->words));
+    loop->launched = (struct launched){job->state.step, lr, started, loop->data_seconds};
     tern_saver_listen(job->saver, loop->words);
     for (int rank = 0; rank < job->comm->size; rank++) {
         if (loop->words[rank].stop > (int32_t)loop->stop) {
@@ -185,19 +201,20 @@ static tern_status handle_nonfinite(struct loop *loop)
                          "step %lld: the gradient of %s is not finite (loss %g); the newest "
                          "checkpoint is from before it. "
                          "Lower optimizer.lr, or set train.on_nonfinite: skip",
-                         (long long)job->state.step, what, loop->result.loss);
+                         (long long)loop->launched.step, what, loop->result.loss);
     }
     if (is_first_rank(loop)) {
         tern_log_warn("step %lld: the gradient of %s is not finite: update skipped",
-                      (long long)job->state.step, what);
+                      (long long)loop->launched.step, what);
         tern_step_log_event(&loop->log, "warning",
                             "\"step\":%lld,\"skipped\":true,\"tensor\":\"%s\"",
-                            (long long)job->state.step, what);
+                            (long long)loop->launched.step, what);
     }
     return TERN_OK;
 }
 
-static void log_step(struct loop *loop, double lr, double step_seconds)
+/* step_seconds: since the step was begun, or since the one before was done if that came later. */
+static void log_step(struct loop *loop, double step_seconds)
 {
     const struct tern_job *job = loop->job;
     if (!is_first_rank(loop)) {
@@ -207,18 +224,32 @@ static void log_step(struct loop *loop, double lr, double step_seconds)
     double rate = (double)loop->result.tokens / step_seconds;
     tern_step_log_step(&loop->log,
                        &(struct tern_step_record){
-                           .step = job->state.step,
+                           .step = loop->launched.step,
                            .loss = loop->result.loss,
                            .grad_norm = loop->result.grad_norm,
-                           .lr = lr,
+                           .lr = loop->launched.lr,
                            .tokens = loop->result.tokens,
                            .step_seconds = step_seconds,
-                           .data_seconds = loop->data_seconds,
+                           .data_seconds = loop->launched.data_seconds,
                            .comm_seconds = loop->result.comm_seconds,
                            .checkpoint_stall_seconds = loop->stall_seconds,
                            .mfu = job->peak_flops > 0 ? rate * flops / job->peak_flops : -1,
                            .is_skipped = loop->result.is_skipped,
                        });
+}
+
+/* Waits for the step that was ended last and takes its result; *seconds_out: what it took. */
+static tern_status settle_step(struct loop *loop, double *seconds_out)
+{
+    TERN_RETURN_IF_ERR(tern_stepper_settle(loop->job->stepper, &loop->result));
+    if (loop->result.is_skipped) {
+        TERN_RETURN_IF_ERR(handle_nonfinite(loop));
+    }
+    double now = tern_clock_seconds();
+    double since = loop->launched.started;
+    *seconds_out = now - (since > loop->settled ? since : loop->settled);
+    loop->settled = now;
+    return TERN_OK;
 }
 
 static tern_status evaluate(struct loop *loop)
@@ -247,30 +278,42 @@ static bool eval_is_due(const struct tern_job *job)
            (job->state.step % every == 0 || job->state.step == job->steps);
 }
 
-/* One step with all that belongs to it. */
+/* A step up to its enqueued update. Where the device runs behind the host, the result of the step before is read while it
+ * works on this one. */
+static tern_status take_step(struct loop *loop, double lr)
+{
+    double started = tern_clock_seconds();
+    double seconds;
+    TERN_RETURN_IF_ERR(begin_step(loop));
+    if (tern_stepper_is_pending(loop->job->stepper)) {
+        TERN_RETURN_IF_ERR(settle_step(loop, &seconds));
+        log_step(loop, seconds);
+    }
+    return end_step(loop, lr, started);
+}
+
+/* One step with all that belongs to it. Its result is waited for only where something follows that needs it. */
 static tern_status advance(struct loop *loop)
 {
     struct tern_job *job = loop->job;
     double lr = tern_schedule_lr(&job->config.optimizer, job->state.step, job->steps);
-    double started = tern_clock_seconds();
+    double seconds;
     loop->stall_seconds = 0;
     /* from the second step on nothing may be allocated on this thread */
     tern_mem_freeze(job->state.step > job->first_step);
     tern_status status = take_step(loop, lr);
     tern_mem_freeze(false);
     TERN_RETURN_IF_ERR(status);
-    if (loop->result.is_skipped) {
-        TERN_RETURN_IF_ERR(handle_nonfinite(loop));
-    }
-    double step_seconds = tern_clock_seconds() - started;
     hear_saver(loop);
-    if (loop->stop == TERN_NOTICE_NONE && tern_saver_should_begin(job->saver, loop->words)) {
-        TERN_RETURN_IF_ERR(begin_save(loop));
+    bool is_last = loop->stop != TERN_NOTICE_NONE || job->state.step == job->steps;
+    bool saves = loop->stop == TERN_NOTICE_NONE && tern_saver_should_begin(job->saver, loop->words);
+    bool evaluates = loop->stop == TERN_NOTICE_NONE && eval_is_due(job);
+    if (!tern_stepper_is_late(job->stepper) || is_last || saves || evaluates) {
+        TERN_RETURN_IF_ERR(settle_step(loop, &seconds));
+        TERN_RETURN_IF_ERR(saves ? begin_save(loop) : TERN_OK);
+        log_step(loop, seconds);
     }
-    log_step(loop, lr, step_seconds);
-    if (eval_is_due(job) && loop->stop == TERN_NOTICE_NONE) {
-        TERN_RETURN_IF_ERR(evaluate(loop));
-    }
+    TERN_RETURN_IF_ERR(evaluates ? evaluate(loop) : TERN_OK);
     tern_fault_pass(TERN_FAULT_STEP_END);
     return TERN_OK;
 }

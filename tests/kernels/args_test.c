@@ -56,6 +56,7 @@ static const char CE[] = "cross_entropy rows=3 v=9 bwd=1";
 static const char CE_BF16[] = "cross_entropy rows=3 v=9 bwd=1 half=1";
 static const char ADAMW[] = "adamw n=5 copy=2 step=3";
 static const char SUMSQ[] = "sumsq blocks=3 n=20";
+static const char CLIP[] = "clip blocks=3 losses=2 limit=1";
 
 static const struct row g_rows[] = {
     {EMBED, AT(embed_fwd.n), SET_I64, 7, "n is 7, expected whole sequences of t = 3"},
@@ -155,12 +156,18 @@ static const struct row g_rows[] = {
     {ADAMW, AT(adamw.bias1), SET_FLOAT, 0, "bias corrections are 0"},
     {ADAMW, AT(adamw.bias2), SET_FLOAT, NAN, "bias corrections are"},
     {ADAMW, AT(adamw.lr), SET_FLOAT, NAN, "lr is"},
-    {ADAMW, AT(adamw.grad_scale), SET_FLOAT, INFINITY, "grad_scale is inf"},
     {ADAMW, AT(adamw.eps), SET_FLOAT, -1, "eps is -1"},
     {ADAMW, AT(adamw.copy_dtype), SET_INT, TERN_I64, "copy_dtype is"},
     {ADAMW, AT(adamw.exp_avg), SAME_AS, AT(adamw.exp_avg_sq), "overlaps"},
     {SUMSQ, AT(sumsq.starts), MISALIGN, 0, "expected a multiple of 8 (i64)"},
     {SUMSQ, AT(sumsq.blocks), SET_I64, -1, "blocks is -1"},
+    {ADAMW, AT(adamw.grad_scale), SET_NULL, 0, "grad_scale is null"},
+    {CLIP, AT(clip.losses), SET_I64, -1, "losses is -1"},
+    {CLIP, AT(clip.count), SET_I64, 0, "count is 0"},
+    {CLIP, AT(clip.max_norm), SET_I64, -1, "max_norm is"},
+    {CLIP, AT(clip.order), SET_NULL, 0, "order is null"},
+    {CLIP, AT(clip.total), SAME_AS, AT(clip.values), "overlaps"},
+    {CLIP, AT(clip.scale), MISALIGN, 0, "expected a multiple of 4 (f32)"},
     {"cast n=9 from=0 to=1", AT(cast.src_dtype), SET_INT, TERN_I64, "src_dtype is i64"},
     {"cast n=9 from=0 to=1", AT(cast.dst), SAME_AS, AT(cast.src), "dst (0x"},
 };
@@ -286,6 +293,12 @@ static void test_contents(void **state)
     starts[1] = 5;
     assert_int_equal(tern_op_sumsq(g_ref, &call.args.sumsq), TERN_ERR_ARGUMENT);
     assert_non_null(strstr(tern_detail(), "starts[1] is 5 and the next is 0"));
+    call_fini(&call);
+    call_init(&call, CLIP);
+    int64_t *order = call.blocks[1];
+    order[4] = 5;
+    assert_int_equal(tern_op_clip(g_ref, &call.args.clip), TERN_ERR_ARGUMENT);
+    assert_string_equal(tern_detail(), "clip: order[4] is 5, expected 0 to 4");
     call_fini(&call);
 }
 

@@ -539,8 +539,7 @@ static void build_adamw(struct tern_instance *in)
                                  .eps = 1e-8F,
                                  .weight_decay = 0.1F,
                                  .bias1 = (float)(1 - pow(0.9, step)),
-                                 .bias2 = (float)(1 - pow(0.95, step)),
-                                 .grad_scale = 0.37F};
+                                 .bias2 = (float)(1 - pow(0.95, step))};
     TENSOR(in, adamw, weight, TERN_F32, TERN_ROLE_IN_OUT, 1, n)->fill = TERN_FILL_NORMAL;
     TENSOR(in, adamw, grad, TERN_F32, TERN_ROLE_IN, 1, n);
     TENSOR(in, adamw, exp_avg, TERN_F32, TERN_ROLE_IN_OUT, 1, n)->fill = TERN_FILL_NORMAL;
@@ -548,17 +547,36 @@ static void build_adamw(struct tern_instance *in)
     if (d[ADAMW_COPY]) {
         TENSOR(in, adamw, copy, in->args.adamw.copy_dtype, TERN_ROLE_OUT, 1, n);
     }
+    TENSOR(in, adamw, grad_scale, TERN_F32, TERN_ROLE_IN, 1, 1)->fill = TERN_FILL_SCALE;
 }
 
 static void build_sumsq(struct tern_instance *in)
 {
     int64_t blocks = in->c.dim[SUMSQ_BLOCKS], n = in->c.dim[SUMSQ_N];
-    in->args.sumsq = (struct tern_sumsq_args){.blocks = blocks};
+    in->args.sumsq = (struct tern_sumsq_args){.blocks = blocks, .is_plain = in->c.dim[SUMSQ_PLAIN]};
     TENSOR(in, sumsq, x, TERN_F32, TERN_ROLE_IN, 1, n);
     struct tern_tensor *starts = TENSOR(in, sumsq, starts, TERN_I64, TERN_ROLE_IN, 1, blocks + 1);
     starts->fill = TERN_FILL_STARTS;
     starts->limit = n;
     TENSOR(in, sumsq, sums, TERN_F64, TERN_ROLE_OUT, 1, blocks)->length = n;
+}
+
+static void build_clip(struct tern_instance *in)
+{
+    const int64_t *d = in->c.dim;
+    int64_t blocks = d[CLIP_BLOCKS], n = blocks + d[CLIP_LOSSES];
+    double limit = (double)d[CLIP_LIMIT];
+    in->args.clip = (struct tern_clip_args){.n = n,
+                                            .blocks = blocks,
+                                            .losses = d[CLIP_LOSSES],
+                                            .count = 3,
+                                            .max_norm = limit > 0 ? 1 / limit : 0};
+    TENSOR(in, clip, values, TERN_F64, TERN_ROLE_IN, 1, n)->fill = TERN_FILL_POSITIVE;
+    struct tern_tensor *order = TENSOR(in, clip, order, TERN_I64, TERN_ROLE_IN, 1, n);
+    order->fill = TERN_FILL_ORDER;
+    order->limit = n;
+    TENSOR(in, clip, total, TERN_F64, TERN_ROLE_OUT, 1, 1)->length = blocks;
+    TENSOR(in, clip, scale, TERN_F32, TERN_ROLE_OUT, 1, 1)->length = blocks;
 }
 
 static void build_cast(struct tern_instance *in)
@@ -625,7 +643,7 @@ static void set_limits(struct tern_instance *in)
     bool is_flat = in->c.op == TERN_OP_ACT_FWD || in->c.op == TERN_OP_ACT_BWD ||
                    in->c.op == TERN_OP_ADD || in->c.op == TERN_OP_CAST ||
                    in->c.op == TERN_OP_ADAMW || in->c.op == TERN_OP_SUMSQ ||
-                   in->c.op == TERN_OP_SOFTCAP;
+                   in->c.op == TERN_OP_CLIP || in->c.op == TERN_OP_SOFTCAP;
     for (int i = 0; i < in->tensor_count && !is_flat; i++) {
         const struct tern_tensor *t = &in->tensors[i];
         limits->rows = t->rows > limits->rows ? t->rows : limits->rows;
@@ -664,6 +682,7 @@ void tern_build_shapes(struct tern_instance *in)
         [TERN_OP_CROSS_ENTROPY] = build_cross_entropy,
         [TERN_OP_ADAMW] = build_adamw,
         [TERN_OP_SUMSQ] = build_sumsq,
+        [TERN_OP_CLIP] = build_clip,
         [TERN_OP_CAST] = build_cast,
         [TERN_OP_SOFTCAP] = build_softcap,
         [TERN_OP_MOE_ROUTE] = build_moe_route,

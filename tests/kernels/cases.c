@@ -33,7 +33,8 @@ static const char *const g_dims[TERN_OP_COUNT][TERN_CASE_DIMS] = {
     [TERN_OP_ADD] = {"n", "alias"},
     [TERN_OP_CROSS_ENTROPY] = {"rows", "v", "pad", "bwd", "ignore", "half", "cap"},
     [TERN_OP_ADAMW] = {"n", "copy", "step"},
-    [TERN_OP_SUMSQ] = {"blocks", "n"},
+    [TERN_OP_SUMSQ] = {"blocks", "n", "plain"},
+    [TERN_OP_CLIP] = {"blocks", "losses", "limit"},
     [TERN_OP_CAST] = {"n", "from", "to"},
     [TERN_OP_SOFTCAP] = {"n", "cap", "inplace"},
     [TERN_OP_MOE_ROUTE] = {"n", "experts", "top", "normalise"},
@@ -389,13 +390,17 @@ static void add_optimizer(void)
         }
         add(TERN_OP_SUMSQ, TERN_DATA_NORMAL, DIMS(1, counts[i]));
         add(TERN_OP_SUMSQ, TERN_DATA_NORMAL, DIMS(5, counts[i]));
+        add(TERN_OP_SUMSQ, TERN_DATA_NORMAL, DIMS(5, counts[i], 1));
+        add(TERN_OP_CLIP, TERN_DATA_NORMAL, DIMS(counts[i], (int64_t)i, (int64_t)(i % 3 * 50)));
     }
     for (int data = TERN_DATA_MEAN; data < TERN_DATA_COUNT; data++) {
         add(TERN_OP_ADAMW, (enum tern_case_data)data, DIMS(133, 2, 1000));
         add(TERN_OP_SUMSQ, (enum tern_case_data)data, DIMS(3, 1333));
+        add(TERN_OP_SUMSQ, (enum tern_case_data)data, DIMS(3, 1333, 1));
     }
     bench(TERN_OP_ADAMW, DIMS(8388608, 2, 100));
     bench(TERN_OP_SUMSQ, DIMS(64, 8388608));
+    bench(TERN_OP_CLIP, DIMS(100000, 8, 1));
 }
 
 /* What the families beyond GPT-2 and Llama need of the ops above: scaled embeddings, norms of heads, gamma from 1, caps,
@@ -508,8 +513,9 @@ static void add_shifts(void)
         {TERN_OP_GLU_BWD, 3, {4, 64}},
         {TERN_OP_ADD, 3, {1000}},
         {TERN_OP_CROSS_ENTROPY, 4, {5, 64, 0, 1, 0, 1}},
-        {TERN_OP_ADAMW, 5, {1000, 2, 8}},
+        {TERN_OP_ADAMW, 6, {1000, 2, 8}},
         {TERN_OP_SUMSQ, 3, {5, 1000}},
+        {TERN_OP_CLIP, 4, {40, 8, 50}},
         {TERN_OP_CAST, 2, {1000, TERN_F32, TERN_BF16}},
         {TERN_OP_CAST, 2, {1000, TERN_BF16, TERN_F32}},
         {TERN_OP_NORM_FWD, 4, {5, 64, 1, 0, 0, 0, 1, 0, 3, NORM_ONE_BUFFER}},
@@ -625,6 +631,6 @@ bool tern_case_parse(const char *name, struct tern_case *out)
 bool tern_case_has_storage(const struct tern_case *c, enum tern_dtype storage)
 {
     bool is_f32_only = c->op == TERN_OP_CROSS_ENTROPY || c->op == TERN_OP_ADAMW ||
-                       c->op == TERN_OP_SUMSQ || c->op == TERN_OP_CAST;
+                       c->op == TERN_OP_SUMSQ || c->op == TERN_OP_CLIP || c->op == TERN_OP_CAST;
     return storage == TERN_F32 || !is_f32_only;
 }

@@ -130,7 +130,13 @@ enum {
 };
 enum {
     SUMSQ_BLOCKS,
-    SUMSQ_N
+    SUMSQ_N,
+    SUMSQ_PLAIN
+};
+enum {
+    CLIP_BLOCKS,
+    CLIP_LOSSES,
+    CLIP_LIMIT /* max_norm is 1 over this; 0: none */
 };
 enum {
     CAST_N,

@@ -22,7 +22,7 @@ enum {
 };
 
 static const uint64_t SEED = 7;
-static struct tern_device *g_cuda;
+static struct tern_device *g_cuda, *g_ref;
 
 static struct tern_dptr put(const void *from, size_t bytes)
 {
@@ -199,6 +199,78 @@ static void test_sumsq_of_shifted(void **state)
     assert_true(sums[0] > COUNT / 2 && sums[0] < 2 * COUNT);
 }
 
+/* The numbers of a step are the same bits on every backend, whatever is added to whatever, and a bad one skips it. */
+static void test_clip_as_host(void **state)
+{
+    (void)state;
+    enum {
+        BLOCKS = 5003, /* several tiles */
+        LOSSES = 9
+    };
+    static double values[BLOCKS + LOSSES];
+    static int64_t order[BLOCKS + LOSSES];
+    for (int i = 0; i < BLOCKS + LOSSES; i++) {
+        values[i] = exp((double)normal(6, i) * 9); /* hardly a sum that is exact */
+        order[i] = (i * 7 + 3) % (BLOCKS + LOSSES);
+    }
+    for (int bad = 0; bad < 3; bad++) {
+        values[order[17]] = bad == 1 ? NAN : 1;
+        values[order[BLOCKS + LOSSES - 1]] = bad == 2 ? INFINITY : 1;
+        double total[2] = {0};
+        float scale[2] = {0};
+        struct tern_clip_args args = {
+            .n = BLOCKS + LOSSES, .blocks = BLOCKS, .losses = LOSSES, .count = 77, .max_norm = 3};
+        struct tern_clip_args host = args;
+        host.values.addr = (uint64_t)(uintptr_t)values;
+        host.order.addr = (uint64_t)(uintptr_t)order;
+        host.total.addr = (uint64_t)(uintptr_t)&total[0];
+        host.scale.addr = (uint64_t)(uintptr_t)&scale[0];
+        assert_int_equal(tern_op_clip(g_ref, &host), TERN_OK);
+        args.values = put(values, sizeof values);
+        args.order = put(order, sizeof order);
+        args.total = put(&total[1], sizeof total[1]);
+        args.scale = put(&scale[1], sizeof scale[1]);
+        assert_int_equal(tern_op_clip(g_cuda, &args), TERN_OK);
+        take(args.total, &total[1], sizeof total[1]);
+        take(args.scale, &scale[1], sizeof scale[1]);
+        assert_true(bad == 1 || memcmp(&total[0], &total[1], sizeof total[0]) == 0);
+        assert_true(bad != 0 ? isnan(scale[0]) && isnan(scale[1])
+                             : memcmp(&scale[0], &scale[1], sizeof scale[0]) == 0);
+        drop(args.values);
+        drop(args.order);
+        drop(args.total);
+        drop(args.scale);
+    }
+}
+
+static void test_adamw_skips(void **state)
+{
+    (void)state;
+    float weight[N], other[N], scale = NAN;
+    for (int i = 0; i < N; i++) {
+        weight[i] = normal(8, i);
+    }
+    struct tern_adamw_args args = {.weight = put(weight, sizeof weight),
+                                   .grad = put(weight, sizeof weight),
+                                   .exp_avg = put(weight, sizeof weight),
+                                   .exp_avg_sq = put(weight, sizeof weight),
+                                   .copy = put(weight, sizeof weight),
+                                   .grad_scale = put(&scale, sizeof scale),
+                                   .n = N,
+                                   .lr = 1,
+                                   .bias1 = 1,
+                                   .bias2 = 1};
+    const struct tern_dptr written[] = {args.weight, args.exp_avg, args.exp_avg_sq, args.copy};
+    assert_int_equal(tern_op_adamw(g_cuda, &args), TERN_OK);
+    for (int i = 0; i < 4; i++) {
+        take(written[i], other, sizeof other);
+        assert_memory_equal(weight, other, sizeof weight);
+        drop(written[i]);
+    }
+    drop(args.grad);
+    drop(args.grad_scale);
+}
+
 static void test_bias_of_shifted(void **state)
 {
     (void)state;
@@ -255,12 +327,16 @@ static void test_unprepared(void **state)
 static int open_all(void **state)
 {
     (void)state;
-    return tern_device_open("cuda", 1, &g_cuda) == TERN_OK ? 0 : -1;
+    return tern_device_open("cuda", 1, &g_cuda) == TERN_OK &&
+                   tern_device_open("ref", 1, &g_ref) == TERN_OK
+               ? 0
+               : -1;
 }
 
 static int close_all(void **state)
 {
     (void)state;
+    tern_device_close(g_ref);
     tern_device_close(g_cuda);
     return tern_mem_stats().live_blocks == 0 ? 0 : -1;
 }
@@ -270,7 +346,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_ids_forward), cmocka_unit_test(test_bad_ids_backward),
         cmocka_unit_test(test_masked_logits),   cmocka_unit_test(test_sumsq_of_shifted),
-        cmocka_unit_test(test_bias_of_shifted), cmocka_unit_test(test_unprepared),
+        cmocka_unit_test(test_bias_of_shifted), cmocka_unit_test(test_clip_as_host),
+        cmocka_unit_test(test_adamw_skips),     cmocka_unit_test(test_unprepared),
     };
     return cmocka_run_group_tests_name("kernels_cuda_ops", tests, open_all, close_all);
 }

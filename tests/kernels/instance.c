@@ -142,6 +142,8 @@ static double fill_value(const struct tern_instance *in,
         return data_value(t, TERN_DATA_NORMAL, row, col);
     case TERN_FILL_POSITIVE:
         return fabs(data_value(t, TERN_DATA_NORMAL, row, col)) / 100;
+    case TERN_FILL_SCALE:
+        return 0.37;
     case TERN_FILL_TIES:
         return col % 3 == 1 ? tie_near(data_value(t, in->c.data, row, col))
                             : data_value(t, in->c.data, row, col);
@@ -156,6 +158,8 @@ static double fill_value(const struct tern_instance *in,
         return sin(angle(t, row, col));
     case TERN_FILL_DOCUMENTS:
         return document_value(t, col);
+    case TERN_FILL_ORDER:
+        return (double)(t->limit - 1 - col);
     case TERN_FILL_STARTS:
         return start_value(t, col);
     case TERN_FILL_DERIVED:
@@ -404,6 +408,8 @@ tern_status tern_instance_call(enum tern_op op,
         return tern_op_adamw(device, &args->adamw);
     case TERN_OP_SUMSQ:
         return tern_op_sumsq(device, &args->sumsq);
+    case TERN_OP_CLIP:
+        return tern_op_clip(device, &args->clip);
     case TERN_OP_CAST:
         return tern_op_cast(device, &args->cast);
     case TERN_OP_SOFTCAP:

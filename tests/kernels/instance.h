@@ -22,12 +22,14 @@ enum tern_fill {
     TERN_FILL_DATA,     /* as the case says */
     TERN_FILL_NORMAL,   /* N(0, 1) whatever the case says */
     TERN_FILL_POSITIVE, /* |N(0, 1)| / 100 */
+    TERN_FILL_SCALE,    /* 0.37 */
     TERN_FILL_TIES,     /* as the case says, but every third lies halfway between two bf16 */
     TERN_FILL_IDS,      /* [0, limit) */
     TERN_FILL_TARGETS,  /* [0, limit), some -1 or limit when the case ignores some */
     TERN_FILL_COS,
     TERN_FILL_SIN,
     TERN_FILL_DOCUMENTS, /* starts of `documents` uneven documents in sequences of `limit` tokens */
+    TERN_FILL_ORDER,     /* limit - 1 down to 0 */
     TERN_FILL_STARTS,    /* ascending from 0 to limit, an empty block among them */
     TERN_FILL_DERIVED,   /* from a forward run: tern_instance_derive */
 };
@@ -71,6 +73,7 @@ union tern_args {
     struct tern_cross_entropy_args cross_entropy;
     struct tern_adamw_args adamw;
     struct tern_sumsq_args sumsq;
+    struct tern_clip_args clip;
     struct tern_cast_args cast;
     struct tern_softcap_args softcap;
     struct tern_moe_route_args moe_route;

@@ -536,9 +536,10 @@ static void adamw(struct tern_instance *in, const struct view *v)
     const struct tern_adamw_args *args = &in->args.adamw;
     const double *grad = input(v, "grad"), *m = input(v, "exp_avg"), *s = input(v, "exp_avg_sq");
     const double *w = input(v, "weight"), *s_new = wanted(v, "exp_avg_sq");
+    double scale = input(v, "grad_scale")[0];
     struct tern_tensor *copy = output(in, "copy");
     for (int64_t i = 0; i < args->n; i++) {
-        double g = fabs(grad[i] * (double)args->grad_scale);
+        double g = fabs(grad[i] * scale);
         double m_size = (double)args->beta1 * fabs(m[i]) + (1 - (double)args->beta1) * g;
         double s_size = (double)args->beta2 * s[i] + (1 - (double)args->beta2) * g * g;
         double root = sqrt(s_new[i] / (double)args->bias2) + (double)args->eps;

@@ -174,6 +174,7 @@ static void test_adamw(void **state)
     /* First step from zero moments: m / bias1 = g, v / bias2 = g^2, so the step is the sign of
      * g. */
     float weight[2] = {2, -1}, grad[2] = {4, -8}, m[2] = {0, 0}, v[2] = {0, 0};
+    float scale = 0.5F;
     tern_bf16 copy[2];
     struct tern_adamw_args args = {.weight = dptr(weight),
                                    .grad = dptr(grad),
@@ -188,13 +189,52 @@ static void test_adamw(void **state)
                                    .weight_decay = 0.5F,
                                    .bias1 = 0.5F,
                                    .bias2 = 0.25F,
-                                   .grad_scale = 0.5F};
+                                   .grad_scale = dptr(&scale)};
     assert_int_equal(tern_op_adamw(g_ref, &args), TERN_OK);
     near("weight", (double)weight[0], 2 - 0.125 * (1 + 0.5 * 2));
     near("weight of a negative gradient", (double)weight[1], -1 - 0.125 * (-1 - 0.5));
     near("exp_avg", (double)m[0], 1);
     near("exp_avg_sq", (double)v[1], 4);
     near("copy", (double)tern_bf16_to_f32(copy[0]), 1.75);
+    float before[2] = {weight[0], m[0]};
+    scale = NAN; /* a step that is to be skipped */
+    assert_int_equal(tern_op_adamw(g_ref, &args), TERN_OK);
+    assert_memory_equal(&weight[0], &before[0], sizeof before[0]);
+    assert_memory_equal(&m[0], &before[1], sizeof before[1]);
+}
+
+static void test_clip(void **state)
+{
+    (void)state;
+    double values[4] = {0.5, 16, 1.5, 9}, total;
+    int64_t order[4] = {3, 1, 0, 2};
+    float scale;
+    struct tern_clip_args args = {.values = dptr(values),
+                                  .order = dptr(order),
+                                  .total = dptr(&total),
+                                  .scale = dptr(&scale),
+                                  .n = 4,
+                                  .blocks = 2,
+                                  .losses = 2,
+                                  .count = 2,
+                                  .max_norm = 1};
+    assert_int_equal(tern_op_clip(g_ref, &args), TERN_OK);
+    near("total", total, 25);
+    near("scale", (double)scale, (double)(float)(1 / (2.5 + 1e-6) / 2));
+    args.max_norm = 3; /* the norm is below it */
+    assert_int_equal(tern_op_clip(g_ref, &args), TERN_OK);
+    near("scale below the limit", (double)scale, 0.5);
+    args.max_norm = 0;
+    assert_int_equal(tern_op_clip(g_ref, &args), TERN_OK);
+    near("scale without a limit", (double)scale, 0.5);
+    values[2] = INFINITY; /* a loss */
+    assert_int_equal(tern_op_clip(g_ref, &args), TERN_OK);
+    assert_true(isnan(scale));
+    near("total beside a bad loss", total, 25);
+    values[2] = 0;
+    values[1] = NAN; /* a gradient */
+    assert_int_equal(tern_op_clip(g_ref, &args), TERN_OK);
+    assert_true(isnan(scale) && isnan(total));
 }
 
 static void test_embedding(void **state)
@@ -325,8 +365,8 @@ int main(void)
         cmocka_unit_test(test_gelu_silu),     cmocka_unit_test(test_norms),
         cmocka_unit_test(test_attention),     cmocka_unit_test(test_rope),
         cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_adamw),
-        cmocka_unit_test(test_embedding),     cmocka_unit_test(test_gemm),
-        cmocka_unit_test(test_gemm_rounding),
+        cmocka_unit_test(test_clip),          cmocka_unit_test(test_embedding),
+        cmocka_unit_test(test_gemm),          cmocka_unit_test(test_gemm_rounding),
     };
     return cmocka_run_group_tests_name("kernels_ref", tests, open_ref, close_ref);
 }

@@ -219,6 +219,7 @@ static void check_steps(struct bench *b, const char *name)
         double clip = b->golden.clip / (norm + 1e-6);
         for (int i = 0; i < b->model.params.count; i++) {
             const struct tern_param *p = &b->model.params.items[i];
+            float scale = (float)((clip < 1 ? clip : 1) / (double)target_count(b));
             struct tern_adamw_args args = {
                 .weight = tern_dptr_at(b->weights, p->offset, TERN_F32),
                 .grad = tern_dptr_at(b->grads, p->offset, TERN_F32),
@@ -232,7 +233,7 @@ static void check_steps(struct bench *b, const char *name)
                 .weight_decay = p->decay ? (float)b->golden.weight_decay : 0,
                 .bias1 = (float)(1 - pow(b->golden.beta1, step + 1)),
                 .bias2 = (float)(1 - pow(b->golden.beta2, step + 1)),
-                .grad_scale = (float)((clip < 1 ? clip : 1) / (double)target_count(b)),
+                .grad_scale = {(uint64_t)(uintptr_t)&scale},
             };
             assert_int_equal(tern_op_adamw(b->device, &args), TERN_OK);
         }
