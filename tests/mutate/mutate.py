@@ -51,6 +51,8 @@ CHECKS = {
              SIM + "TERN_OP={op} TERN_CASE={words} TERN_RUNS=1 TERN_FIRST=1 {build}/tests/kernels_conform_test"),
     # what the matrix product promises beyond its values: plans, cuts, graphs, files
     "gemm": (["tern_cuda_sim", "kernels_cuda_gemm_test"], SIM + "{build}/tests/kernels_cuda_gemm_test"),
+    # what the case table cannot ask of the kernels: bad ids, shifted sums, steps that are skipped
+    "cudaops": (["tern_cuda_sim", "kernels_cuda_ops_test"], SIM + "{build}/tests/kernels_cuda_ops_test"),
     # queues: edges, uploads, graphs, what is given back
     "device": (["tern_cuda_sim", "kernels_cuda_device_test"], SIM + "{build}/tests/kernels_cuda_device_test"),
     # a check of comm_nccl_ranks on so many ranks: nccl:primitives_3

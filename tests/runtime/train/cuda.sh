@@ -51,6 +51,51 @@ for family in gpt2 llama; do
     done
 done
 
+# A gradient that is not finite, found by the device: the same step is skipped, on any number of ranks, with the numbers of
+# the cpu backend after it (how many updates were made is in AdamW's bias and in the cursor).
+config gpt2 fp32 >config.yaml
+rm -rf host reference
+nan=(--set train.steps=5 --set train.on_nonfinite=skip --set train.eval_every=0 --set checkpoint.every_steps=0)
+TERN_FAULT=gradient@6:nan TERN_BACKEND=cpu ranks 0 config.yaml --run-dir host "${nan[@]}" || fail "a skipped step on the cpu backend"
+TERN_FAULT=gradient@6:nan cuda 0 config.yaml --run-dir reference "${nan[@]}" || fail "a skipped step on one simulated GPU"
+near reference host 2e-5
+skipped() { # RUN: the steps that were skipped, and why
+    sed -n 's/.*"step":\([0-9]*\).*"skipped":true\(,"tensor":"[a-z0-9_.]*"\)*.*/\1\2/p' "$1/log.jsonl" | xargs
+}
+[ -n "$(skipped host)" ] && [ "$(skipped reference)" = "$(skipped host)" ] ||
+    fail "skipped: $(skipped reference), on the cpu backend: $(skipped host)"
+digest host >host.txt
+digest reference >reference.txt
+[ "$(grep -o 'cursor .*' host.txt)" = "$(grep -o 'cursor .*' reference.txt)" ] || fail "other updates were counted"
+for n in 2 3; do
+    rm -rf run
+    CUSIM_SEED=$n TERN_FAULT=gradient@6#1:nan cuda "$n" config.yaml --run-dir run "${nan[@]}" || fail "a skipped step on $n GPUs"
+    [ "$(skipped run)" = "$(skipped host)" ] || fail "skipped on $n GPUs: $(skipped run), expected $(skipped host)"
+    [ "$(digest run)" = "$(digest reference)" ] || fail "a skipped step: other bits on $n GPUs"
+done
+echo "skipped alike: $(skipped host)"
+
+# Or the run ends with the weights from before it, and nothing of the step that was under way meanwhile.
+for n in 1 2; do
+    rm -rf run
+    TERN_FAULT=gradient@6#$((n - 1)):nan cuda "$n" config.yaml --run-dir run --set train.steps=5 &&
+        [ "$n" = 1 ] && fail "a gradient that is not finite was let pass"
+    grep -q "step 2: the gradient of" last.log || fail "the step that is not finite is not named"
+    [ "$(state run)" = failed ] || fail "a non-finite gradient on $n GPUs: the launch record says $(state run)"
+    ! grep -q '"kind":"step".*"step":[2-9],' run/log.jsonl || fail "a step was logged behind one that stops the run"
+done
+echo "stopped alike"
+
+# The host is a step ahead: when it is through with the lanes of step 2, nobody has read step 1's loss; when it comes to its
+# update, somebody has.
+for point in step.backward@32 step.update@2; do
+    rm -rf run
+    TERN_FAULT=$point:kill cuda 0 config.yaml --run-dir run --set train.steps=3 && fail "$point was not passed"
+    losses run >seen.txt
+    echo "at $point: $(wc -l <seen.txt) losses read"
+    [ "$(wc -l <seen.txt)" = $([ $point = step.update@2 ] && echo 1 || echo 0) ] || fail "losses are read at another time"
+done
+
 for which in "gpt2 fp32 2e-5" "llama bf16 2e-2"; do
     set -- $which
     config "$1" "$2" >config.yaml
