@@ -167,7 +167,9 @@ tern_status tern_args_check_add(struct tern_device *device,
     if (check.status != TERN_OK || *is_empty_out) {
         return check.status;
     }
-    tern_check_vector(&check, "a", args->a, args->dtype, args->n, TERN_OPERAND_READ);
+    tern_check_finite(&check, "scale", args->scale);
+    tern_check_vector(&check, "a", args->a, args->dtype, args->n,
+                      TERN_OPERAND_READ | TERN_OPERAND_OPTIONAL);
     tern_check_vector(&check, "b", args->b, args->dtype, args->n, TERN_OPERAND_READ);
     tern_check_vector(&check, "y", args->y, args->dtype, args->n, TERN_OPERAND_WRITE);
     tern_check_may_be(&check, "y", "a");

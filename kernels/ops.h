@@ -200,10 +200,12 @@ struct tern_glu_args {
     enum tern_dtype dtype;
 };
 
-/* y = a + b, n elements, y may be a or b. The lane tree and gradient sums use it with f32. */
+/* y = a + scale * b, rounded once; a null: y = scale * b. n elements, y may be a or b. The lane tree and gradient sums
+ * use it with f32. */
 struct tern_add_args {
     struct tern_dptr a, b, y;
     int64_t n;
+    float scale; /* 0 stands for 1 */
     enum tern_dtype dtype;
 };
 

@@ -15,8 +15,12 @@ static void add_task(void *arg, int64_t task, int thread)
     int64_t count = args->n - at < TERN_CPU_ELEMENTS ? args->n - at : TERN_CPU_ELEMENTS;
     const void *a = tern_cpu_ptr(args->a), *b = tern_cpu_ptr(args->b);
     void *y = tern_cpu_ptr(args->y);
+    const vf scale = vf_set1(args->scale != 0 ? args->scale : 1.0F);
 #define STEP(i, n, bf16) \
-    vf_put_n(y, at + (i), vf_get_n(a, at + (i), n, bf16) + vf_get_n(b, at + (i), n, bf16), n, bf16)
+    vf_put_n(y, at + (i), \
+             vf_fma(scale, vf_get_n(b, at + (i), n, bf16), \
+                    args->a.addr != 0 ? vf_get_n(a, at + (i), n, bf16) : vf_set1(0.0F)), \
+             n, bf16)
 #define STEP_BF16(i, n) STEP(i, n, true)
 #define STEP_F32(i, n)  STEP(i, n, false)
     if (args->dtype == TERN_BF16) {

@@ -6,14 +6,22 @@ template <typename T> struct add_op {
     enum {
         INPUTS = 2
     };
-    const T *a, *b;
-    T *y; /* may be a or b */
+    const T *a, *b; /* a may be null */
+    T *y;           /* may be a or b */
+    float scale;
 };
 
 template <typename T, int W>
 TERN_DEVICE void span_load(const add_op<T> &op, int64_t at, tern_item<W, 2> &item)
 {
-    tern_load(op.a + at, item.x[0]);
+    if (op.a != nullptr) {
+        tern_load(op.a + at, item.x[0]);
+    } else {
+        TERN_UNROLL
+        for (int i = 0; i < W; i++) {
+            item.x[0][i] = 0;
+        }
+    }
     tern_load(op.b + at, item.x[1]);
 }
 
@@ -23,7 +31,7 @@ TERN_DEVICE void span_store(const add_op<T> &op, int64_t at, const tern_item<W, 
     float y[W];
     TERN_UNROLL
     for (int i = 0; i < W; i++) {
-        y[i] = item.x[0][i] + item.x[1][i];
+        y[i] = fmaf(op.scale, item.x[1][i], item.x[0][i]);
     }
     tern_store(op.y + at, y);
 }
@@ -31,7 +39,8 @@ TERN_DEVICE void span_store(const add_op<T> &op, int64_t at, const tern_item<W, 
 template <typename T>
 static tern_status add(struct tern_device *device, const struct tern_add_args *args)
 {
-    add_op<T> op = {tern_ptr<const T>(args->a), tern_ptr<const T>(args->b), tern_ptr<T>(args->y)};
+    add_op<T> op = {tern_ptr<const T>(args->a), tern_ptr<const T>(args->b), tern_ptr<T>(args->y),
+                    args->scale != 0 ? args->scale : 1.0F};
     const struct tern_span_operand operands[] = {
         {args->a, sizeof(T)}, {args->b, sizeof(T)}, {args->y, sizeof(T)}};
     return tern_span_run<tern_wide<T>::COUNT, 2>(device, "add", op, args->n, operands);

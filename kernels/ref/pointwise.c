@@ -87,8 +87,10 @@ tern_status tern_ref_glu_bwd(struct tern_device *device, const struct tern_glu_a
 tern_status tern_ref_add(struct tern_device *device, const struct tern_add_args *args)
 {
     (void)device;
+    double scale = args->scale != 0 ? (double)args->scale : 1;
     for (int64_t i = 0; i < args->n; i++) {
-        double sum = tern_ref_get(args->a, args->dtype, i) + tern_ref_get(args->b, args->dtype, i);
+        double sum = scale * tern_ref_get(args->b, args->dtype, i);
+        sum += args->a.addr != 0 ? tern_ref_get(args->a, args->dtype, i) : 0;
         tern_ref_put(args->y, args->dtype, i, sum);
     }
     return TERN_OK;

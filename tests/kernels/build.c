@@ -480,7 +480,10 @@ static void build_add(struct tern_instance *in)
 {
     int64_t n = in->c.dim[ADD_N], alias = in->c.dim[ADD_ALIAS];
     in->args.add = (struct tern_add_args){.n = n, .dtype = in->storage};
-    TENSOR(in, add, a, in->storage, alias == 1 ? TERN_ROLE_IN_OUT : TERN_ROLE_IN, 1, n);
+    in->args.add.scale = in->c.dim[ADD_SCALED] > 0 ? -1.7F : 0;
+    if (in->c.dim[ADD_SCALED] < 2) {
+        TENSOR(in, add, a, in->storage, alias == 1 ? TERN_ROLE_IN_OUT : TERN_ROLE_IN, 1, n);
+    }
     if (alias == 1) {
         slot(in, offsetof(union tern_args, add.y), 0);
     }

@@ -30,7 +30,7 @@ static const char *const g_dims[TERN_OP_COUNT][TERN_CASE_DIMS] = {
     [TERN_OP_ACT_BWD] = {"n", "act", "inplace"},
     [TERN_OP_GLU_FWD] = {"n", "f", "act"},
     [TERN_OP_GLU_BWD] = {"n", "f", "act"},
-    [TERN_OP_ADD] = {"n", "alias"},
+    [TERN_OP_ADD] = {"n", "alias", "scaled"},
     [TERN_OP_CROSS_ENTROPY] = {"rows", "v", "pad", "bwd", "ignore", "half", "cap"},
     [TERN_OP_ADAMW] = {"n", "copy", "step"},
     [TERN_OP_SUMSQ] = {"blocks", "n", "plain"},
@@ -325,7 +325,11 @@ static void add_pointwise(void)
             add(TERN_OP_GLU_BWD, TERN_DATA_NORMAL, DIMS(3, n, act));
         }
         for (int64_t alias = 0; alias < 3; alias++) {
-            add(TERN_OP_ADD, TERN_DATA_NORMAL, DIMS(n, alias));
+            for (int64_t scaled = 0; scaled < 3; scaled++) {
+                if (scaled < 2 || alias != 1) {
+                    add(TERN_OP_ADD, TERN_DATA_NORMAL, DIMS(n, alias, scaled));
+                }
+            }
         }
         for (int64_t pair = 0; pair < 4; pair++) {
             add(TERN_OP_CAST, TERN_DATA_NORMAL, DIMS(n, pair >> 1, pair & 1));
@@ -512,6 +516,7 @@ static void add_shifts(void)
         {TERN_OP_GLU_FWD, 2, {4, 64}},
         {TERN_OP_GLU_BWD, 3, {4, 64}},
         {TERN_OP_ADD, 3, {1000}},
+        {TERN_OP_ADD, 2, {1000, 0, 2}},
         {TERN_OP_CROSS_ENTROPY, 4, {5, 64, 0, 1, 0, 1}},
         {TERN_OP_ADAMW, 6, {1000, 2, 8}},
         {TERN_OP_SUMSQ, 3, {5, 1000}},

@@ -112,7 +112,8 @@ enum {
 };
 enum {
     ADD_N,
-    ADD_ALIAS
+    ADD_ALIAS,
+    ADD_SCALED, /* 1: a factor of b; 2: and no a */
 };
 enum {
     CE_ROWS,

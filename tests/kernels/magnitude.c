@@ -495,6 +495,18 @@ static void glu(struct tern_instance *in, const struct view *v)
     }
 }
 
+/* The addition itself is only rounded once. */
+static void add(struct tern_instance *in, const struct view *v)
+{
+    const struct tern_add_args *args = &in->args.add;
+    const double *b = input(v, "b");
+    static const char *const names[] = {"y", "a", "b"};
+    struct tern_tensor *y = output(in, names[in->c.dim[ADD_ALIAS]]);
+    for (int64_t i = 0; i < args->n; i++) {
+        y->magnitude[i] = args->scale != 0 ? fabs((double)args->scale * b[i]) : 0;
+    }
+}
+
 static double capped(double x, double cap)
 {
     return cap > 0 ? cap * tanh(x / cap) : x;
@@ -600,6 +612,7 @@ void tern_instance_magnitudes(struct tern_instance *in, const struct tern_result
         [TERN_OP_ROPE] = rope,
         [TERN_OP_ACT_FWD] = act_fwd,
         [TERN_OP_ACT_BWD] = act_bwd,
+        [TERN_OP_ADD] = add,
         [TERN_OP_GLU_FWD] = glu,
         [TERN_OP_GLU_BWD] = glu,
         [TERN_OP_CROSS_ENTROPY] = cross_entropy,
