@@ -131,6 +131,20 @@ static void fill_normal(uint64_t seed,
     }
 }
 
+/* In [-bound, bound): tables of adapters are small, one draw a value will do. */
+static void fill_uniform(uint64_t seed,
+                         uint64_t stream,
+                         int64_t first,
+                         int64_t count,
+                         double bound,
+                         float *out)
+{
+    for (int64_t i = 0; i < count; i++) {
+        double u = tern_random_uniform(seed, stream, (uint64_t)(first + i));
+        out[i] = (float)((2 * u - 1) * bound);
+    }
+}
+
 void tern_param_initial(const struct tern_params *params,
                         const struct tern_param *param,
                         int64_t layers,
@@ -155,6 +169,9 @@ void tern_param_initial(const struct tern_params *params,
         return;
     case TERN_INIT_NORMAL_RESIDUAL:
         fill_normal(seed, stream, first, count, (float)(0.02 / sqrt(2.0 * (double)layers)), out);
+        return;
+    case TERN_INIT_UNIFORM:
+        fill_uniform(seed, stream, first, count, 1 / sqrt((double)param->shape[1]), out);
         return;
     }
 }

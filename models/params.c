@@ -1,4 +1,4 @@
-/* params.c - the tables of tensors, and their expansion into offsets, buckets and blocks. */
+/* params.c - the tables of tensors, and their expansion for a model. */
 #include "models/params.h"
 
 #include "runtime/base/check.h"
@@ -6,11 +6,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
-enum {
-    BUCKET_ALIGN = 16,
-    BLOCK_ELEMENTS = 16384
-};
 
 enum scope {
     SCOPE_FIRST,
@@ -270,11 +265,6 @@ static int64_t dimension(const struct tern_model_config *config, enum dim dim)
     return 1;
 }
 
-static int64_t align_up(int64_t value, int64_t step)
-{
-    return (value + step - 1) / step * step;
-}
-
 /* Each "%d" of a row's name becomes the layer, then the expert. */
 static void print_name(char out[TERN_PARAM_NAME_BYTES], const char *name, int layer, int expert)
 {
@@ -296,26 +286,22 @@ static void add_param(struct tern_params *params,
                       const struct row *row,
                       int layer,
                       int expert,
-                      int64_t *offset)
+                      int bucket)
 {
     struct tern_param *param = &params->items[params->count++];
     *param = (struct tern_param){.role = row->role,
                                  .layer = layer,
                                  .expert = expert,
+                                 .bucket = bucket,
                                  .init = row->init,
                                  .decay = row->decay};
     if (row->init == TERN_INIT_ONE && config->features.norm_offset == 1) {
         param->init = TERN_INIT_ZERO; /* 1 + 0 */
     }
     print_name(param->name, row->name, layer, expert);
-    param->bucket = params->bucket_count;
     param->rank = row->cols == DIM_NONE ? 1 : 2;
     param->shape[0] = dimension(config, row->rows);
     param->shape[1] = dimension(config, row->cols);
-    param->size = param->shape[0] * param->shape[1];
-    param->offset = *offset;
-    *offset += param->size;
-    params->parameter_count += param->size;
 }
 
 static void add_rows(struct tern_params *params,
@@ -323,7 +309,7 @@ static void add_rows(struct tern_params *params,
                      enum scope scope,
                      int layer,
                      int expert,
-                     int64_t *offset)
+                     int bucket)
 {
     struct table tables[2];
     family_tables(config->family, tables);
@@ -331,30 +317,26 @@ static void add_rows(struct tern_params *params,
         for (int i = 0; i < tables[t].count; i++) {
             const struct row *row = &tables[t].rows[i];
             if (row->scope == scope && has_row(config, row->when)) {
-                add_param(params, config, row, layer, expert, offset);
+                add_param(params, config, row, layer, expert, bucket);
             }
         }
     }
 }
 
-/* All rows of a scope as one bucket; an empty one adds none. */
+/* All rows of a scope as one bucket. */
 static void add_bucket(struct tern_params *params,
                        const struct tern_model_config *config,
                        enum scope scope,
                        int layer,
-                       int64_t *offset)
+                       int bucket)
 {
-    int before = params->count;
-    *offset = align_up(*offset, BUCKET_ALIGN);
-    params->bucket_starts[params->bucket_count] = *offset;
-    add_rows(params, config, scope, layer, -1, offset);
+    add_rows(params, config, scope, layer, -1, bucket);
     if (scope == SCOPE_LAYER) {
         for (int expert = 0; expert < config->experts; expert++) {
-            add_rows(params, config, SCOPE_EXPERT, layer, expert, offset);
+            add_rows(params, config, SCOPE_EXPERT, layer, expert, bucket);
         }
-        add_rows(params, config, SCOPE_LAYER_END, layer, -1, offset);
+        add_rows(params, config, SCOPE_LAYER_END, layer, -1, bucket);
     }
-    params->bucket_count += params->count > before;
 }
 
 /* At least the rows that a model can have. */
@@ -367,69 +349,22 @@ static size_t row_bound(const struct tern_model_config *config)
            (size_t)(config->layers + 1);
 }
 
-/* Rows of a tensor that make one block. */
-static int64_t block_rows(const struct tern_param *param)
-{
-    int64_t rows = BLOCK_ELEMENTS / param->shape[1];
-    return rows > 0 ? rows : 1;
-}
-
-static tern_status make_blocks(struct tern_params *params)
-{
-    int64_t count = 0;
-    for (int i = 0; i < params->count; i++) {
-        int64_t rows = block_rows(&params->items[i]);
-        count += (params->items[i].shape[0] + rows - 1) / rows;
-    }
-    params->block_starts = tern_alloc("params", (size_t)(count + 1) * sizeof *params->block_starts);
-    if (params->block_starts == NULL) {
-        return tern_fail(TERN_ERR_MEMORY, "cannot allocate a table of %lld blocks",
-                         (long long)count);
-    }
-    int bucket = -1;
-    for (int i = 0; i < params->count; i++) {
-        const struct tern_param *param = &params->items[i];
-        if (param->bucket != bucket) {
-            bucket = param->bucket;
-            params->bucket_blocks[bucket] = params->block_count;
-        }
-        int64_t step = block_rows(param) * param->shape[1];
-        for (int64_t at = 0; at < param->size; at += step) {
-            params->block_starts[params->block_count++] = param->offset + at;
-        }
-    }
-    params->bucket_blocks[params->bucket_count] = params->block_count;
-    params->block_starts[params->block_count] = params->flat_size;
-    return TERN_OK;
-}
-
 tern_status tern_params_init(struct tern_params *params, const struct tern_model_config *config)
 {
     TERN_CHECK(config->has_features);
     *params = (struct tern_params){0};
     size_t rows = row_bound(config);
-    size_t buckets = (size_t)config->layers + 3;
     params->items = tern_alloc_zero("params", rows, sizeof *params->items);
-    params->bucket_starts = tern_alloc_zero("params", buckets, sizeof *params->bucket_starts);
-    params->bucket_blocks = tern_alloc_zero("params", buckets, sizeof *params->bucket_blocks);
-    tern_status status = TERN_OK;
-    if (params->items == NULL || params->bucket_starts == NULL || params->bucket_blocks == NULL) {
-        status = tern_fail(TERN_ERR_MEMORY, "cannot allocate the table of %zu tensors", rows);
-        goto fail;
+    if (params->items == NULL) {
+        return tern_fail(TERN_ERR_MEMORY, "cannot allocate the table of %zu tensors", rows);
     }
-    int64_t offset = 0;
-    add_bucket(params, config, SCOPE_FIRST, -1, &offset);
+    int bucket = 0;
+    add_bucket(params, config, SCOPE_FIRST, -1, bucket++);
     for (int layer = 0; layer < config->layers; layer++) {
-        add_bucket(params, config, SCOPE_LAYER, layer, &offset);
+        add_bucket(params, config, SCOPE_LAYER, layer, bucket++);
     }
-    add_bucket(params, config, SCOPE_LAST, -1, &offset);
-    params->flat_size = align_up(offset, BUCKET_ALIGN);
-    params->bucket_starts[params->bucket_count] = params->flat_size;
-    TERN_GOTO_IF_ERR(status, make_blocks(params), fail);
-    return TERN_OK;
-fail:
-    tern_params_fini(params);
-    return status;
+    add_bucket(params, config, SCOPE_LAST, -1, bucket);
+    return tern_params_layout(params);
 }
 
 void tern_params_fini(struct tern_params *params)

@@ -18,7 +18,8 @@ enum tern_init {
     TERN_INIT_ZERO,
     TERN_INIT_ONE,
     TERN_INIT_NORMAL,
-    TERN_INIT_NORMAL_RESIDUAL
+    TERN_INIT_NORMAL_RESIDUAL,
+    TERN_INIT_UNIFORM /* in (-1/sqrt(cols), 1/sqrt(cols)): an adapter's A */
 };
 
 /* What a tensor is for: how the transformer finds it. */
@@ -85,6 +86,10 @@ struct tern_params {
 /* Pure arithmetic on the config; owns its arrays: fini. vocab_size must be known. */
 TERN_MUST_CHECK tern_status tern_params_init(struct tern_params *params,
                                              const struct tern_model_config *config);
+/* For a table made by other means: items are there with names, shapes and buckets, which ascend from
+ * 0; the rest follows. Items are the table's own from here on, also after a failure: nothing is left
+ * then. */
+TERN_MUST_CHECK tern_status tern_params_layout(struct tern_params *params);
 void tern_params_fini(struct tern_params *params);
 /* Tensor of a role in a layer (-1 outside layers), NULL if the model has none; of experts the
  * first. */
@@ -95,7 +100,7 @@ const struct tern_param *tern_params_find(const struct tern_params *params,
 const struct tern_param *tern_params_at(const struct tern_params *params, int64_t index);
 /* Initial values of elements [first, first + count) of a tensor, a pure function of (seed, tensor,
  * element): normal(0, 0.02), residual projections normal(0, 0.02/sqrt(2 layers)), norms 1, biases
- * 0. Any machine, same bits. */
+ * 0, adapters uniform and 0. Any machine, same bits. */
 void tern_param_initial(const struct tern_params *params,
                         const struct tern_param *param,
                         int64_t layers,

@@ -46,6 +46,10 @@ struct tern_pass {
     struct tern_dptr cos, sin;       /* f32 (T, D/2) */
     struct tern_dptr dstream, dnorm; /* (N, C) */
     struct tern_dptr dact, dup, dqkv, datt;
+    struct tern_linear_run run;
+    /* Of a model with adapters: */
+    struct tern_dptr frozen; /* dtype, the model's flat block */
+    struct tern_dptr unused; /* f32 (2, C): where the gradients of a frozen norm go */
 };
 
 /* Gives out addresses from base in order; base 0 only counts. */
@@ -161,6 +165,19 @@ static void carve_backward(struct carver *carver, struct tern_pass *pass)
     pass->datt = carve(carver, n * model->layers[0].out.in, model->dtype);
 }
 
+/* What adapters need: low-rank rows and their way back, and a product before it is added. */
+static void carve_adapters(struct carver *carver, struct tern_pass *pass)
+{
+    const struct tern_lora *lora = pass->options.lora;
+    enum tern_dtype dtype = pass->model->dtype;
+    struct tern_lora_width width = tern_lora_width(lora);
+    pass->run.is_frozen = true;
+    pass->run.low = carve(carver, pass->n * width.low, dtype);
+    pass->run.dlow = carve(carver, pass->n * width.low, dtype);
+    pass->run.wide = carve(carver, pass->n * width.wide, dtype);
+    pass->unused = carve(carver, 2 * pass->model->config.width, TERN_F32);
+}
+
 /* Places everything from base on; returns the bytes. layers has room for all layers. */
 static size_t place(struct tern_pass *pass, uint64_t base)
 {
@@ -182,6 +199,9 @@ static size_t place(struct tern_pass *pass, uint64_t base)
     }
     if (pass->options.backward) {
         carve_backward(&carver, pass);
+    }
+    if (pass->options.lora != NULL) {
+        carve_adapters(&carver, pass);
     }
     return carver.used;
 }
@@ -208,6 +228,9 @@ struct tern_op_limits tern_pass_limits(const struct tern_model *model,
 {
     const struct tern_model_config *c = &model->config;
     int64_t widest = max_i64(max_i64(model->layers[0].qkv.out, up_width(model)), c->width);
+    if (options->lora != NULL) {
+        widest = max_i64(widest, tern_lora_width(options->lora).low);
+    }
     return (struct tern_op_limits){
         .rows = options->batch * options->sequence,
         .sequence = options->sequence,
@@ -265,6 +288,9 @@ tern_status tern_pass_create(const struct tern_model *model,
         status, device->ops->device->alloc(device, "activations", place(pass, 0), &pass->memory),
         fail);
     place(pass, pass->memory.addr);
+    pass->run.device = device;
+    pass->run.dtype = model->dtype;
+    pass->run.n = pass->n;
     TERN_GOTO_IF_ERR(status, upload_rope(pass), fail);
     *out = pass;
     return TERN_OK;
@@ -281,6 +307,23 @@ void tern_pass_destroy(struct tern_pass *pass)
     pass->device->ops->device->free(pass->device, pass->memory);
     tern_free(pass->layers);
     tern_free(pass);
+}
+
+void tern_pass_freeze(struct tern_pass *pass, struct tern_dptr weights)
+{
+    TERN_CHECK(pass->options.lora != NULL);
+    pass->frozen = weights;
+}
+
+/* What a caller gives as weights is what is trained. Returns the model's. */
+static struct tern_dptr take_weights(struct tern_pass *pass, struct tern_dptr weights)
+{
+    if (!pass->run.is_frozen) {
+        return weights;
+    }
+    TERN_CHECK(pass->frozen.addr != 0);
+    pass->run.adapters = weights;
+    return pass->frozen;
 }
 
 /* ---- forward ---- */
@@ -387,8 +430,7 @@ static tern_status attention_from_norm(struct tern_pass *pass, struct tern_dptr 
 {
     const struct tern_layer_map *map = &pass->model->layers[layer];
     const struct saved *s = &pass->layers[layer];
-    TERN_RETURN_IF_ERR(tern_linear_fwd(pass->device, &map->qkv, pass->model->dtype, weights,
-                                       pass->n, s->norm1, s->qkv, NULL));
+    TERN_RETURN_IF_ERR(tern_linear_fwd(&pass->run, &map->qkv, weights, s->norm1, s->qkv, NULL));
     TERN_RETURN_IF_ERR(rope(pass, s->qkv, false));
     struct tern_attention_args args = attention_args(pass, s);
     return tern_op_attention_fwd(pass->device, &args);
@@ -400,16 +442,13 @@ static tern_status mlp_from_attention(struct tern_pass *pass, struct tern_dptr w
     const struct tern_model *model = pass->model;
     const struct tern_layer_map *map = &model->layers[layer];
     const struct saved *s = &pass->layers[layer];
-    TERN_RETURN_IF_ERR(tern_linear_fwd(pass->device, &map->out, model->dtype, weights, pass->n,
-                                       s->att, pass->branch, NULL));
+    TERN_RETURN_IF_ERR(tern_linear_fwd(&pass->run, &map->out, weights, s->att, pass->branch, NULL));
     TERN_RETURN_IF_ERR(norm_fwd(pass, weights, map->norm2_weight, map->norm2_bias, s->x1,
                                 pass->branch, s->x2, s->norm2, s->mean2, s->rstd2));
     if (!model->config.features.is_gated) {
-        return tern_linear_fwd(pass->device, &map->up, model->dtype, weights, pass->n, s->norm2,
-                               s->act, &s->up);
+        return tern_linear_fwd(&pass->run, &map->up, weights, s->norm2, s->act, &s->up);
     }
-    TERN_RETURN_IF_ERR(tern_linear_fwd(pass->device, &map->up, model->dtype, weights, pass->n,
-                                       s->norm2, s->up, NULL));
+    TERN_RETURN_IF_ERR(tern_linear_fwd(&pass->run, &map->up, weights, s->norm2, s->up, NULL));
     return tern_op_glu_fwd(pass->device, &(struct tern_glu_args){
                                              .gate_up = s->up,
                                              .out = s->act,
@@ -437,8 +476,7 @@ static tern_status forward_layer(struct tern_pass *pass,
     TERN_RETURN_IF_ERR(attention_from_norm(pass, weights, layer));
     TERN_RETURN_IF_ERR(mlp_from_attention(pass, weights, layer));
     *stream = (struct stream){.x = s->x2, .branch = pass->branch};
-    return tern_linear_fwd(pass->device, &map->down, pass->model->dtype, weights, pass->n, s->act,
-                           pass->branch, NULL);
+    return tern_linear_fwd(&pass->run, &map->down, weights, s->act, pass->branch, NULL);
 }
 
 static tern_status need(const struct tern_pass_hooks *hooks, int bucket)
@@ -451,6 +489,22 @@ static tern_status ready(const struct tern_pass_hooks *hooks, int bucket)
     return hooks != NULL && hooks->ready != NULL ? hooks->ready(hooks->context, bucket) : TERN_OK;
 }
 
+/* Bucket of a layer's weights that are trained; -1: it has none. */
+static int layer_bucket(const struct tern_pass *pass, int layer)
+{
+    return pass->run.is_frozen ? pass->options.lora->layers[layer].bucket
+                               : pass->model->layers[layer].bucket;
+}
+
+/* The first bucket is asked for before anything is done, whatever it is of. */
+static tern_status need_layer(struct tern_pass *pass,
+                              int layer,
+                              const struct tern_pass_hooks *hooks)
+{
+    int bucket = layer_bucket(pass, layer);
+    return bucket > 0 ? need(hooks, bucket) : TERN_OK;
+}
+
 static tern_status forward(struct tern_pass *pass,
                            struct tern_dptr weights,
                            struct tern_dptr ids,
@@ -458,7 +512,7 @@ static tern_status forward(struct tern_pass *pass,
 {
     const struct tern_model *model = pass->model;
     struct stream stream = {.x = pass->layers[0].x1};
-    TERN_RETURN_IF_ERR(need(hooks, model->first_bucket));
+    TERN_RETURN_IF_ERR(need(hooks, 0));
     TERN_RETURN_IF_ERR(tern_op_embed_fwd(
         pass->device, &(struct tern_embed_fwd_args){
                           .ids = ids,
@@ -472,10 +526,12 @@ static tern_status forward(struct tern_pass *pass,
                           .dtype = model->dtype,
                       }));
     for (int layer = 0; layer < model->config.layers; layer++) {
-        TERN_RETURN_IF_ERR(need(hooks, model->layers[layer].bucket));
+        TERN_RETURN_IF_ERR(need_layer(pass, layer, hooks));
         TERN_RETURN_IF_ERR(forward_layer(pass, weights, layer, &stream));
     }
-    TERN_RETURN_IF_ERR(need(hooks, model->last_bucket));
+    if (!pass->run.is_frozen) {
+        TERN_RETURN_IF_ERR(need(hooks, model->last_bucket));
+    }
     return norm_fwd(pass, weights, model->final_norm_weight, model->final_norm_bias, stream.x,
                     stream.branch, pass->x_final, pass->norm_final, pass->mean_final,
                     pass->rstd_final);
@@ -538,6 +594,7 @@ tern_status tern_pass_eval(struct tern_pass *pass,
                            struct tern_dptr targets,
                            struct tern_dptr nll)
 {
+    weights = take_weights(pass, weights);
     TERN_RETURN_IF_ERR(forward(pass, weights, ids, NULL));
     for (int64_t first = 0; first < pass->n; first += pass->chunk_rows) {
         int64_t rows = pass->n - first < pass->chunk_rows ? pass->n - first : pass->chunk_rows;
@@ -554,6 +611,7 @@ tern_status tern_pass_logits(struct tern_pass *pass,
                              float *logits_out)
 {
     int64_t v = pass->model->config.vocab_size;
+    weights = take_weights(pass, weights);
     for (int64_t done = 0; done < rows; done += pass->chunk_rows) {
         int64_t take = rows - done < pass->chunk_rows ? rows - done : pass->chunk_rows;
         TERN_RETURN_IF_ERR(head_logits(pass, weights, first_row + done, take, v));
@@ -598,6 +656,9 @@ static tern_status head_backward(struct tern_pass *pass,
                                            .d_dtype = model->dtype,
                                            .compute = model->dtype,
                                        }));
+        if (pass->run.is_frozen) {
+            continue;
+        }
         TERN_RETURN_IF_ERR(tern_op_gemm(
             pass->device, &(struct tern_gemm_args){
                               .a = pass->dlogits,
@@ -634,24 +695,26 @@ static tern_status norm_bwd(struct tern_pass *pass,
 {
     const struct tern_model *model = pass->model;
     bool is_layer = norm_kind(model) == TERN_NORM_LAYER;
-    return tern_op_norm_bwd(
-        pass->device,
-        &(struct tern_norm_bwd_args){
-            .dy = pass->dnorm,
-            .x = x,
-            .gamma = weight_at(model, weights, weight),
-            .mean = is_layer ? mean : (struct tern_dptr){0},
-            .rstd = rstd,
-            .dresidual = dresidual,
-            .dx = pass->dstream,
-            .dgamma = tern_dptr_at(grads, weight, TERN_F32),
-            .dbeta = is_layer ? tern_dptr_at(grads, bias, TERN_F32) : (struct tern_dptr){0},
-            .n = pass->n,
-            .c = model->config.width,
-            .accumulate = accumulate,
-            .kind = norm_kind(model),
-            .dtype = model->dtype,
-        });
+    bool is_frozen = pass->run.is_frozen;
+    struct tern_dptr dgamma = is_frozen ? pass->unused : tern_dptr_at(grads, weight, TERN_F32);
+    struct tern_dptr dbeta = is_frozen ? tern_dptr_at(pass->unused, model->config.width, TERN_F32)
+                                       : tern_dptr_at(grads, bias, TERN_F32);
+    return tern_op_norm_bwd(pass->device, &(struct tern_norm_bwd_args){
+                                              .dy = pass->dnorm,
+                                              .x = x,
+                                              .gamma = weight_at(model, weights, weight),
+                                              .mean = is_layer ? mean : (struct tern_dptr){0},
+                                              .rstd = rstd,
+                                              .dresidual = dresidual,
+                                              .dx = pass->dstream,
+                                              .dgamma = dgamma,
+                                              .dbeta = is_layer ? dbeta : (struct tern_dptr){0},
+                                              .n = pass->n,
+                                              .c = model->config.width,
+                                              .accumulate = accumulate && !is_frozen,
+                                              .kind = norm_kind(model),
+                                              .dtype = model->dtype,
+                                          });
 }
 
 static tern_status mlp_backward(struct tern_pass *pass,
@@ -663,28 +726,27 @@ static tern_status mlp_backward(struct tern_pass *pass,
     const struct tern_model *model = pass->model;
     const struct tern_layer_map *map = &model->layers[layer];
     const struct saved *s = &pass->layers[layer];
-    struct tern_device *device = pass->device;
     bool is_gated = model->config.features.is_gated;
-    TERN_RETURN_IF_ERR(tern_linear_bwd_input(device, &map->down, model->dtype, weights, pass->n,
-                                             pass->dstream, is_gated ? pass->dact : pass->dup,
+    TERN_RETURN_IF_ERR(tern_linear_bwd_input(&pass->run, &map->down, weights, pass->dstream,
+                                             is_gated ? pass->dact : pass->dup,
                                              is_gated ? NULL : &s->up));
-    TERN_RETURN_IF_ERR(tern_linear_bwd_weight(device, &map->down, model->dtype, grads, pass->n,
-                                              s->act, pass->dstream, accumulate));
+    TERN_RETURN_IF_ERR(
+        tern_linear_bwd_weight(&pass->run, &map->down, grads, s->act, pass->dstream, accumulate));
     if (is_gated) {
-        TERN_RETURN_IF_ERR(tern_op_glu_bwd(device, &(struct tern_glu_args){
-                                                       .gate_up = s->up,
-                                                       .dout = pass->dact,
-                                                       .dgate_up = pass->dup,
-                                                       .n = pass->n,
-                                                       .f = model->config.ff_width,
-                                                       .act = model->config.features.act,
-                                                       .dtype = model->dtype,
-                                                   }));
+        TERN_RETURN_IF_ERR(tern_op_glu_bwd(pass->device, &(struct tern_glu_args){
+                                                             .gate_up = s->up,
+                                                             .dout = pass->dact,
+                                                             .dgate_up = pass->dup,
+                                                             .n = pass->n,
+                                                             .f = model->config.ff_width,
+                                                             .act = model->config.features.act,
+                                                             .dtype = model->dtype,
+                                                         }));
     }
-    TERN_RETURN_IF_ERR(tern_linear_bwd_input(device, &map->up, model->dtype, weights, pass->n,
-                                             pass->dup, pass->dnorm, NULL));
-    TERN_RETURN_IF_ERR(tern_linear_bwd_weight(device, &map->up, model->dtype, grads, pass->n,
-                                              s->norm2, pass->dup, accumulate));
+    TERN_RETURN_IF_ERR(
+        tern_linear_bwd_input(&pass->run, &map->up, weights, pass->dup, pass->dnorm, NULL));
+    TERN_RETURN_IF_ERR(
+        tern_linear_bwd_weight(&pass->run, &map->up, grads, s->norm2, pass->dup, accumulate));
     return norm_bwd(pass, weights, grads, map->norm2_weight, map->norm2_bias, s->x2, s->mean2,
                     s->rstd2, pass->dstream, accumulate);
 }
@@ -698,11 +760,10 @@ static tern_status attention_backward(struct tern_pass *pass,
     const struct tern_model *model = pass->model;
     const struct tern_layer_map *map = &model->layers[layer];
     const struct saved *s = &pass->layers[layer];
-    struct tern_device *device = pass->device;
-    TERN_RETURN_IF_ERR(tern_linear_bwd_input(device, &map->out, model->dtype, weights, pass->n,
-                                             pass->dstream, pass->datt, NULL));
-    TERN_RETURN_IF_ERR(tern_linear_bwd_weight(device, &map->out, model->dtype, grads, pass->n,
-                                              s->att, pass->dstream, accumulate));
+    TERN_RETURN_IF_ERR(
+        tern_linear_bwd_input(&pass->run, &map->out, weights, pass->dstream, pass->datt, NULL));
+    TERN_RETURN_IF_ERR(
+        tern_linear_bwd_weight(&pass->run, &map->out, grads, s->att, pass->dstream, accumulate));
     struct tern_attention_args args = attention_args(pass, s);
     int64_t q = model->config.heads * model->config.head_width;
     int64_t kv = model->config.kv_heads * model->config.head_width;
@@ -710,12 +771,12 @@ static tern_status attention_backward(struct tern_pass *pass,
     args.dq = pass->dqkv;
     args.dk = tern_dptr_at(pass->dqkv, q, model->dtype);
     args.dv = tern_dptr_at(pass->dqkv, q + kv, model->dtype);
-    TERN_RETURN_IF_ERR(tern_op_attention_bwd(device, &args));
+    TERN_RETURN_IF_ERR(tern_op_attention_bwd(pass->device, &args));
     TERN_RETURN_IF_ERR(rope(pass, pass->dqkv, true));
-    TERN_RETURN_IF_ERR(tern_linear_bwd_input(device, &map->qkv, model->dtype, weights, pass->n,
-                                             pass->dqkv, pass->dnorm, NULL));
-    TERN_RETURN_IF_ERR(tern_linear_bwd_weight(device, &map->qkv, model->dtype, grads, pass->n,
-                                              s->norm1, pass->dqkv, accumulate));
+    TERN_RETURN_IF_ERR(
+        tern_linear_bwd_input(&pass->run, &map->qkv, weights, pass->dqkv, pass->dnorm, NULL));
+    TERN_RETURN_IF_ERR(
+        tern_linear_bwd_weight(&pass->run, &map->qkv, grads, s->norm1, pass->dqkv, accumulate));
     return norm_bwd(pass, weights, grads, map->norm1_weight, map->norm1_bias, s->x1, s->mean1,
                     s->rstd1, pass->dstream, accumulate);
 }
@@ -791,20 +852,27 @@ tern_status tern_pass_train(struct tern_pass *pass,
     TERN_CHECK(pass->options.backward);
     const struct tern_model *model = pass->model;
     struct tern_dptr none = {0};
+    weights = take_weights(pass, weights);
     TERN_RETURN_IF_ERR(forward(pass, weights, ids, hooks));
-    if (!accumulate) {
+    if (!accumulate && !pass->run.is_frozen) {
         TERN_RETURN_IF_ERR(zero_embeddings(pass, grads));
     }
     TERN_RETURN_IF_ERR(head_backward(pass, weights, grads, targets, nll, accumulate));
     TERN_RETURN_IF_ERR(norm_bwd(pass, weights, grads, model->final_norm_weight,
                                 model->final_norm_bias, pass->x_final, pass->mean_final,
                                 pass->rstd_final, none, accumulate));
-    TERN_RETURN_IF_ERR(ready(hooks, model->last_bucket));
+    if (!pass->run.is_frozen) {
+        TERN_RETURN_IF_ERR(ready(hooks, model->last_bucket));
+    }
     for (int layer = (int)model->config.layers - 1; layer >= 0; layer--) {
         TERN_RETURN_IF_ERR(recompute_layer(pass, weights, layer));
         TERN_RETURN_IF_ERR(mlp_backward(pass, weights, grads, layer, accumulate));
         TERN_RETURN_IF_ERR(attention_backward(pass, weights, grads, layer, accumulate));
-        TERN_RETURN_IF_ERR(ready(hooks, model->layers[layer].bucket));
+        int bucket = layer_bucket(pass, layer);
+        TERN_RETURN_IF_ERR(bucket >= 0 ? ready(hooks, bucket) : TERN_OK);
+    }
+    if (pass->run.is_frozen) {
+        return TERN_OK;
     }
     TERN_RETURN_IF_ERR(embed_backward(pass, grads, ids));
     return ready(hooks, model->first_bucket);

@@ -114,7 +114,7 @@ tern_status tern_model_trainable_check(const struct tern_model_config *config)
     return TERN_OK;
 }
 
-double tern_model_train_flops_per_token(const struct tern_model *model, int64_t sequence)
+double tern_model_products_per_token(const struct tern_model *model)
 {
     const struct tern_model_config *c = &model->config;
     double matmul = (double)c->vocab_size * (double)c->width; /* the head */
@@ -127,6 +127,12 @@ double tern_model_train_flops_per_token(const struct tern_model *model, int64_t 
         matmul +=
             (double)(c->experts + c->experts_used * 3 * c->expert_ff_width) * (double)c->width;
     }
+    return matmul;
+}
+
+double tern_model_train_flops_per_token(const struct tern_model *model, int64_t sequence)
+{
+    const struct tern_model_config *c = &model->config;
     double attention = (double)(c->layers * c->heads * c->head_width) * (double)sequence;
-    return 6 * matmul + 6 * attention;
+    return 6 * tern_model_products_per_token(model) + 6 * attention;
 }

@@ -8,11 +8,15 @@
 
 #include "models/params.h"
 
+struct tern_lora;
+struct tern_lora_linear;
+
 /* y (N, out) = x (N, in) W + b. Offsets into the flat block; bias -1: none. */
 struct tern_linear {
     int64_t weight, bias;
     int64_t in, out;
     bool is_out_in; /* stored (out, in) as Llama does, else (in, out) as GPT-2 does */
+    const struct tern_lora_linear *lora; /* adapters (lora.h), NULL: none */
 };
 
 struct tern_layer_map {
@@ -43,6 +47,7 @@ void tern_model_fini(struct tern_model *model);
 TERN_MUST_CHECK tern_status tern_model_trainable_check(const struct tern_model_config *config);
 /* 6 N_matmul + attention (causal, forward + backward = 6 H D T per token and layer): FLOPs to train
  * on one token. */
+double tern_model_products_per_token(const struct tern_model *model); /* N_matmul */
 double tern_model_train_flops_per_token(const struct tern_model *model, int64_t sequence);
 
 /* Cosines and sines, f32 (positions, rope_width / 2), host memory, of positions [first, first +
@@ -67,7 +72,8 @@ struct tern_pass_options {
     enum tern_recompute recompute;
     int64_t
         logits_bytes; /* of f32 logits that may be there at once; 0: what suits a CPU's caches and memory */
-    bool backward; /* false: evaluation only, no activations are kept */
+    bool backward;                /* false: evaluation only, no activations are kept */
+    const struct tern_lora *lora; /* what is trained, the model itself being frozen; NULL: all */
 };
 
 /* What a pass tells its caller on the way; either may be NULL. */
@@ -91,6 +97,9 @@ TERN_MUST_CHECK tern_status tern_pass_create(const struct tern_model *model,
                                              const struct tern_pass_options *options,
                                              struct tern_pass **out);
 void tern_pass_destroy(struct tern_pass *pass);
+/* With options.lora: the model's weights, before the first pass. What the functions below call
+ * weights, gradients and buckets are those of the adapters then. */
+void tern_pass_freeze(struct tern_pass *pass, struct tern_dptr weights);
 /* nll (B, T) f32 of targets given ids; both i32 (B, T). rows <= batch sequences are used. */
 TERN_MUST_CHECK tern_status tern_pass_eval(struct tern_pass *pass,
                                            struct tern_dptr weights,
