@@ -10,16 +10,25 @@ static void check_gemm_kinds(struct tern_check *check, const struct tern_gemm_ar
 {
     bool has_bias = tern_epilogue_has_bias(args->epilogue);
     tern_check_float(check, "a_dtype", args->a_dtype);
-    tern_check_float(check, "b_dtype", args->b_dtype);
+    if (tern_dtype_is_stored(args->b_dtype)) {
+        tern_check_has(check, TERN_LACKS_STORED, "products of weights as they are stored");
+        if (!args->trans_b) {
+            TERN_CHECK_REFUSE(check, "%s: b is stored as %s and not transposed, expected trans_b",
+                              check->op, tern_dtype_name(args->b_dtype));
+        }
+    } else {
+        tern_check_float(check, "b_dtype", args->b_dtype);
+    }
     tern_check_float(check, "d_dtype", args->d_dtype);
     tern_check_float(check, "compute", args->compute);
     if (has_bias) {
         tern_check_float(check, "bias_dtype", args->bias_dtype);
     }
+    bool is_stored = tern_dtype_is_stored(args->b_dtype);
     int wide = (args->a_dtype == TERN_F64) + (args->b_dtype == TERN_F64) +
                (args->d_dtype == TERN_F64) + (args->compute == TERN_F64) +
                (!has_bias || args->bias_dtype == TERN_F64);
-    if (wide != 5 && wide != (has_bias ? 0 : 1)) {
+    if ((is_stored || wide != 5) && wide != (has_bias ? 0 : 1)) {
         TERN_CHECK_REFUSE(check, "%s: some dtypes are f64 and some are not, expected all or none",
                           check->op);
     }
@@ -59,7 +68,7 @@ tern_status tern_args_check_gemm(struct tern_device *device,
                   b[2] = {args->trans_b ? args->n : args->k, args->trans_b ? args->k : args->n},
                   d[2] = {args->m, args->n};
     tern_check_rows(&check, "a", args->a, args->a_dtype, a, args->lda, TERN_OPERAND_READ);
-    tern_check_rows(&check, "b", args->b, args->b_dtype, b, args->ldb, TERN_OPERAND_READ);
+    tern_check_weights(&check, "b", args->b, args->b_dtype, b, args->ldb);
     tern_check_rows(&check, "d", args->d, args->d_dtype, d, args->ldd, TERN_OPERAND_WRITE);
     if (tern_epilogue_has_bias(args->epilogue)) {
         tern_check_vector(&check, "bias", args->bias, args->bias_dtype, args->n, TERN_OPERAND_READ);

@@ -82,7 +82,15 @@ tern_status tern_args_check_embed_fwd(struct tern_device *device,
     const int64_t cells[2] = {args->n, args->c}, table[2] = {args->v, args->c},
                   positions[2] = {args->first_position + args->t, args->c};
     tern_check_vector(&check, "ids", args->ids, TERN_I32, args->n, TERN_OPERAND_READ);
-    tern_check_matrix(&check, "wte", args->wte, args->dtype, table, TERN_OPERAND_READ);
+    enum tern_dtype wte_dtype = args->wte_dtype == TERN_F32 ? args->dtype : args->wte_dtype;
+    if (wte_dtype != args->dtype) {
+        tern_check_has(&check, TERN_LACKS_STORED, "embeddings as they are stored");
+        if (!tern_dtype_is_stored(wte_dtype) && wte_dtype != TERN_BF16) {
+            TERN_CHECK_REFUSE(&check, "%s: wte_dtype is %s, expected %s, bf16 or a stored type",
+                              check.op, tern_dtype_name(wte_dtype), tern_dtype_name(args->dtype));
+        }
+    }
+    tern_check_weights(&check, "wte", args->wte, wte_dtype, table, args->c);
     tern_check_matrix(&check, "wpe", args->wpe, args->dtype, positions,
                       TERN_OPERAND_READ | TERN_OPERAND_OPTIONAL);
     tern_check_matrix(&check, "out", args->out, args->dtype, cells, TERN_OPERAND_WRITE);

@@ -137,6 +137,31 @@ void tern_check_rows(struct tern_check *check,
     tern_check_batched(check, name, p, dtype, shape3, stride2, flags);
 }
 
+void tern_check_weights(struct tern_check *check,
+                        const char *name,
+                        struct tern_dptr p,
+                        enum tern_dtype dtype,
+                        const int64_t shape[2],
+                        int64_t stride)
+{
+    if (check->status != TERN_OK || !tern_dtype_is_stored(dtype)) {
+        tern_check_rows(check, name, p, dtype, shape, stride, TERN_OPERAND_READ);
+        return;
+    }
+    size_t width_bytes, stride_bytes;
+    if (!tern_dtype_row_bytes(dtype, shape[1], &width_bytes) ||
+        !tern_dtype_row_bytes(dtype, stride, &stride_bytes)) {
+        TERN_CHECK_REFUSE(check,
+                          "%s: rows of %s are %lld elements, %lld apart, expected whole blocks of "
+                          "%lld (%s)",
+                          check->op, name, (long long)shape[1], (long long)stride,
+                          (long long)tern_dtype_block_elements(dtype), tern_dtype_name(dtype));
+        return;
+    }
+    const int64_t bytes[2] = {shape[0], (int64_t)width_bytes};
+    tern_check_rows(check, name, p, TERN_U8, bytes, (int64_t)stride_bytes, TERN_OPERAND_READ);
+}
+
 void tern_check_vector(struct tern_check *check,
                        const char *name,
                        struct tern_dptr p,

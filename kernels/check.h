@@ -89,6 +89,13 @@ void tern_check_vector(struct tern_check *check,
                        enum tern_dtype dtype,
                        int64_t count,
                        unsigned flags);
+/* Rows of weights, stored or plain, that are read; width and stride in elements. */
+void tern_check_weights(struct tern_check *check,
+                        const char *name,
+                        struct tern_dptr p,
+                        enum tern_dtype dtype,
+                        const int64_t shape[2],
+                        int64_t stride);
 /* Dense. */
 void tern_check_matrix(struct tern_check *check,
                        const char *name,

@@ -6,7 +6,7 @@ static const double FUNCTION_FLOPS = 10;
 
 static double size_of(enum tern_dtype dtype)
 {
-    return (double)tern_dtype_bytes(dtype);
+    return (double)tern_dtype_bytes(dtype) / (double)tern_dtype_block_elements(dtype);
 }
 
 /* Bytes of an element of side data that goes with `dtype`. */

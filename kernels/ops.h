@@ -23,18 +23,26 @@
  * sequence at which n's document begins: 0 <= starts[n] <= n % T, and it never descends along a sequence. Positions
  * count from there, and nothing is seen across it. Null: one document a sequence. */
 
+/* Weights may stay as a model file stores them, f16 or in GGUF's blocks (kernels/blocks.h), where an argument says
+ * stored: values are decoded to f32 before anything else, rows are whole blocks, and their bytes may lie anywhere. */
+static inline bool tern_dtype_is_stored(enum tern_dtype dtype)
+{
+    return dtype == TERN_F16 || tern_dtype_block_elements(dtype) > 1;
+}
+
 /* out (N, C) = scale * wte[ids[n]] (+ wpe[first_position + n % T - starts[n]]). Without wpe it also gathers the rows
  * of experts: wte (N, C), ids from moe_route. */
 struct tern_embed_fwd_args {
     struct tern_dptr ids;    /* i32 (N), each in [0, V) */
     struct tern_dptr starts; /* i32 (N) or null */
-    struct tern_dptr wte;    /* dtype (V, C) */
+    struct tern_dptr wte;    /* wte_dtype (V, C) */
     struct tern_dptr wpe;    /* dtype (P, C) or null */
     struct tern_dptr out;    /* dtype (N, C) */
     int64_t n, t, c, v;
     int64_t first_position;
     float scale; /* 0: 1 */
     enum tern_dtype dtype;
+    enum tern_dtype wte_dtype; /* stored, bf16 or dtype; f32, which is 0: dtype */
 };
 
 /* dwte[ids[n]] += scale * dout[n]; dwpe[n % T - starts[n]] += dout[n]: rows added in ascending n. Always accumulates. */
@@ -114,8 +122,8 @@ static inline bool tern_epilogue_has_aux(enum tern_epilogue epilogue)
 
 /* d (m, n) = op(a) (m, k) * op(b) (k, n), with an epilogue, or d += when accumulate.
  * op(a)[i][p] = a[i*lda + p], or a[p*lda + i] when trans_a; op(b)[p][j] = b[p*ldb + j], or b[j*ldb + p].
- * accumulate needs d_dtype f32 and epilogue NONE. compute f32: factors as stored. compute bf16: factors rounded
- * to bf16, products and sums in fp32. */
+ * accumulate needs d_dtype f32 and epilogue NONE. compute f32: factors as they are. compute bf16: factors rounded
+ * to bf16, products and sums in fp32. b may be stored; then it is transposed, and ldb is in elements all the same. */
 struct tern_gemm_args {
     struct tern_dptr a, b, d;
     struct tern_dptr bias; /* bias_dtype (n) */
@@ -312,6 +320,7 @@ enum tern_op_lack {
     TERN_LACKS_SOFTCAP = 1 << 3,     /* in attention and cross-entropy */
     TERN_LACKS_ROTARY_PART = 1 << 4, /* rotary_d < D */
     TERN_LACKS_DOCUMENTS = 1 << 5,   /* starts */
+    TERN_LACKS_STORED = 1 << 6,      /* weights as model files store them */
 };
 
 /* The largest shapes an open device will be asked for: its workspace is taken once from them. */

@@ -1,11 +1,13 @@
 /* embed.c - token and position embeddings: rows gathered forward, rows added in ascending order
  * backward. */
+#include "kernels/blocks.h"
 #include "kernels/cpu/ops_level.h"
 #include "kernels/cpu/vec.h"
 
 enum {
     ROWS_TASK = 32,
-    COLUMNS_MIN = 32
+    COLUMNS_MIN = 32,
+    PIECE = 256 /* of a stored row: a block of any type */
 };
 
 static int64_t position_of(const struct tern_embed_fwd_args *a, int64_t row)
@@ -45,13 +47,43 @@ VF_INLINE void embed_row(const struct tern_embed_fwd_args *a, int64_t row, bool 
 #undef STEP
 }
 
+/* A row of a table that is no activation: decoded a piece at a time, then scaled. */
+static void stored_row(const struct tern_embed_fwd_args *a, int64_t row)
+{
+    const int32_t *ids = tern_cpu_ptr(a->ids);
+    size_t bytes = tern_dtype_bytes(a->wte_dtype);
+    int64_t block = tern_dtype_block_elements(a->wte_dtype), token = (int64_t)ids[row] * a->c;
+    int64_t place = tern_dptr_is_null(a->wpe) ? 0 : position_of(a, row) * a->c;
+    const char *wte = tern_cpu_ptr(a->wte);
+    const void *wpe = tern_cpu_ptr(a->wpe);
+    void *out = tern_cpu_ptr(a->out);
+    bool bf16 = a->dtype == TERN_BF16;
+    vf scale = vf_set1(a->scale == 0 ? 1.0f : a->scale);
+    for (int64_t at = 0; at < a->c; at += PIECE) {
+        float piece[PIECE];
+        int64_t count = a->c - at < PIECE ? a->c - at : PIECE;
+        tern_blocks_decode(a->wte_dtype, wte + (size_t)((token + at) / block) * bytes, count,
+                           piece);
+#define STEP(i, n) \
+    vf_put_n(out, row * a->c + at + (i), \
+             vf_fma(scale, vf_get_n(piece, i, n, false), \
+                    wpe == NULL ? vf_zero() : vf_get_n(wpe, place + at + (i), n, bf16)), \
+             n, bf16)
+        VF_EACH(count, STEP);
+#undef STEP
+    }
+}
+
 static void embed_fwd_task(void *arg, int64_t task, int thread)
 {
     (void)thread;
     const struct tern_embed_fwd_args *a = arg;
     int64_t end = (task + 1) * ROWS_TASK < a->n ? (task + 1) * ROWS_TASK : a->n;
+    bool is_stored = a->wte_dtype != TERN_F32 && a->wte_dtype != a->dtype;
     for (int64_t row = task * ROWS_TASK; row < end; row++) {
-        if (a->dtype == TERN_BF16) {
+        if (is_stored) {
+            stored_row(a, row);
+        } else if (a->dtype == TERN_BF16) {
             embed_row(a, row, true);
         } else {
             embed_row(a, row, false);

@@ -6,9 +6,11 @@
  *
  * A chunk (m_chunk, n_chunk, k_chunk) is what fits into the workspace when packed. For each chunk
  * the pool packs both factors (once each, never again for the same chunk), then works through tiles
- * of the output that fit into L2. */
+ * of the output that fit into L2. Stored weights are decoded to f32 on the way into their panels, or, for a few
+ * rows of a, some rows at a time in L2. */
 #include "kernels/cpu/gemm.h"
 
+#include "kernels/blocks.h"
 #include "runtime/base/check.h"
 #include "runtime/base/log.h"
 
@@ -28,6 +30,7 @@ enum {
     PACK_PANELS = 4, /* panels a packing task */
     TASKS_A_THREAD = 12,
     FEW_COLUMNS = 512, /* columns a task of the few-rows variants */
+    DECODED_ROWS = 8,  /* of stored weights, for a few rows of a */
 };
 
 struct gemm_job {
@@ -86,9 +89,34 @@ static const char *at(const void *base, int64_t index, enum tern_dtype dtype)
     return (const char *)base + index * (int64_t)tern_dtype_bytes(dtype);
 }
 
+int64_t tern_gemm_decode(const struct tern_gemm_args *args,
+                         int64_t row,
+                         int lanes,
+                         int64_t first,
+                         int64_t k,
+                         float *dst,
+                         int64_t *skip_out)
+{
+    int64_t block = tern_dtype_block_elements(args->b_dtype), start = first / block * block;
+    int64_t count = round_up(first + k, block) - start;
+    size_t bytes = tern_dtype_bytes(args->b_dtype);
+    const char *src = tern_cpu_ptr(args->b);
+    for (int lane = 0; lane < lanes; lane++) {
+        int64_t at_block = ((row + lane) * args->ldb + start) / block;
+        tern_blocks_decode(args->b_dtype, src + (size_t)at_block * bytes, count,
+                           dst + lane * count);
+    }
+    *skip_out = first - start;
+    return count;
+}
+
 /* Packs some panels of one block of k. Panels of block kb start at kb * k_block * panels * stride.
  */
-static void pack_panels(const struct gemm_job *job, bool is_a, int64_t kb, int64_t group)
+static void pack_panels(const struct gemm_job *job,
+                        bool is_a,
+                        int64_t kb,
+                        int64_t group,
+                        float *scratch)
 {
     const struct tern_gemm_args *g = job->args;
     const struct tern_gemm_kernel *kernel = job->kernel;
@@ -112,12 +140,21 @@ static void pack_panels(const struct gemm_job *job, bool is_a, int64_t kb, int64
         is_a ? a_panel_bytes(kernel, job->k_block) : b_panel_bytes(kernel, job->k_block);
     char *dst = (is_a ? job->a_pack : job->b_pack) + kb * panels * block;
     int64_t end = min_i64(panels, (group + 1) * PACK_PANELS);
+    bool is_stored = !is_a && tern_dtype_is_stored(g->b_dtype);
     for (int64_t panel = group * PACK_PANELS; panel < end; panel++) {
         int64_t lane = panel * width;
         slice.lanes = (int)min_i64(width, lanes - lane);
-        slice.src =
-            at(src, (lane0 + lane) * slice.lane_stride + (job->k0 + k_first) * slice.k_stride,
-               slice.dtype);
+        int64_t first = job->k0 + k_first;
+        if (is_stored) {
+            int64_t skip;
+            slice.dtype = TERN_F32;
+            slice.lane_stride =
+                tern_gemm_decode(g, lane0 + lane, slice.lanes, first, k, scratch, &skip);
+            slice.src = scratch + skip;
+        } else {
+            slice.src =
+                at(src, (lane0 + lane) * slice.lane_stride + first * slice.k_stride, slice.dtype);
+        }
         (is_a ? kernel->pack_a : kernel->pack_b)(&slice, is_a ? kernel->a_stride : kernel->b_stride,
                                                  dst + panel * bytes);
     }
@@ -134,12 +171,12 @@ static void pack_task(void *arg, int64_t task, int thread)
     int64_t blocks = ceil_div(job->k, job->k_block);
     int64_t a_groups = pack_groups(job->m, job->kernel->mr);
     int64_t a_tasks = job->pack_a ? a_groups * blocks : 0;
-    (void)thread;
+    float *scratch = tern_cpu_scratch(job->device, thread);
     if (task < a_tasks) {
-        pack_panels(job, true, task / a_groups, task % a_groups);
+        pack_panels(job, true, task / a_groups, task % a_groups, scratch);
     } else {
         int64_t b_groups = pack_groups(job->n, job->kernel->nr);
-        pack_panels(job, false, (task - a_tasks) / b_groups, (task - a_tasks) % b_groups);
+        pack_panels(job, false, (task - a_tasks) / b_groups, (task - a_tasks) % b_groups, scratch);
     }
 }
 
@@ -329,6 +366,12 @@ static void run_packed(struct tern_cpu_device *device,
     }
 }
 
+/* Rows of k decoded values that fit in a thread's scratch behind its sums. */
+static int64_t decoded_rows(int64_t k)
+{
+    return (TILE_BYTES / 4 - TERN_GEMM_FEW_ROWS * FEW_COLUMNS) / k;
+}
+
 struct few_job {
     const struct tern_gemm_args *args;
     const struct tern_gemm_few_kernel *kernel;
@@ -336,6 +379,25 @@ struct few_job {
     struct tern_cpu_device *device;
     int64_t columns; /* a task */
 };
+
+/* Some rows of stored weights at a time, decoded behind the sums in a thread's scratch. */
+static void run_stored_few(const struct few_job *job, struct tern_gemm_few few, int64_t first)
+{
+    const struct tern_gemm_args *g = job->args;
+    float *c = few.c, *rows = c + TERN_GEMM_FEW_ROWS * FEW_COLUMNS;
+    int64_t count = few.n, most = min_i64(DECODED_ROWS, decoded_rows(g->k)), skip;
+    few.b = rows;
+    few.b_dtype = TERN_F32;
+    for (int64_t j = 0; j < count; j += most) {
+        few.n = min_i64(most, count - j);
+        few.ldb = tern_gemm_decode(g, first + j, (int)few.n, 0, g->k, rows, &skip);
+        for (int64_t i = 0; g->compute == TERN_BF16 && i < few.n * few.ldb; i++) {
+            rows[i] = tern_bf16_to_f32(tern_f32_to_bf16(rows[i]));
+        }
+        few.c = c + j;
+        job->kernel->run(&few);
+    }
+}
 
 static void few_task(void *arg, int64_t task, int thread)
 {
@@ -352,8 +414,12 @@ static void few_task(void *arg, int64_t task, int thread)
                                 .m = g->m,
                                 .n = min_i64(job->columns, g->n - j),
                                 .k = g->k};
-    few.b = at(tern_cpu_ptr(g->b), g->trans_b ? j * g->ldb : j, g->b_dtype);
-    job->kernel->run(&few);
+    if (tern_dtype_is_stored(g->b_dtype)) {
+        run_stored_few(job, few, j);
+    } else {
+        few.b = at(tern_cpu_ptr(g->b), g->trans_b ? j * g->ldb : j, g->b_dtype);
+        job->kernel->run(&few);
+    }
     finish_tile(g, job->kernel->finish, few.c, few.ldc, 0, j, few.m, few.n, g->accumulate);
 }
 
@@ -462,7 +528,9 @@ enum tern_gemm_variant tern_gemm_pick_variant(const struct tern_gemm_args *g,
 /* The few-rows variants keep a whole as f32 in the workspace. */
 static bool few_fits(const struct tern_cpu_device *device, const struct tern_gemm_args *g)
 {
-    return (size_t)(g->m * g->k) * sizeof(float) <= device->shared_bytes;
+    bool is_stored = tern_dtype_is_stored(g->b_dtype);
+    return (size_t)(g->m * g->k) * sizeof(float) <= device->shared_bytes &&
+           (!is_stored || decoded_rows(g->k) > 0);
 }
 
 tern_status tern_gemm_run(struct tern_cpu_device *device,

@@ -56,6 +56,16 @@ struct tern_gemm_slice {
     bool round; /* f32 values are rounded to bf16 first */
 };
 
+/* Elements [first, first + k) of `lanes` rows of stored weights, f32 in dst; returns how far apart the rows are there.
+ * The first element asked for lies at dst + *skip_out: rows are decoded in whole blocks. */
+int64_t tern_gemm_decode(const struct tern_gemm_args *args,
+                         int64_t row,
+                         int lanes,
+                         int64_t first,
+                         int64_t k,
+                         float *dst,
+                         int64_t *skip_out);
+
 enum tern_gemm_format {
     TERN_PANEL_F32,
     TERN_PANEL_PAIRS,

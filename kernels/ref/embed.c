@@ -9,11 +9,13 @@ static double scale_of(float scale)
 tern_status tern_ref_embed_fwd(struct tern_device *device, const struct tern_embed_fwd_args *args)
 {
     (void)device;
+    enum tern_dtype wte_dtype = args->wte_dtype == TERN_F32 ? args->dtype : args->wte_dtype;
     for (int64_t n = 0; n < args->n; n++) {
         int64_t id = tern_ref_i32(args->ids, n);
         int64_t position = args->first_position + n % args->t - tern_ref_start(args->starts, n);
         for (int64_t c = 0; c < args->c; c++) {
-            double x = tern_ref_get(args->wte, args->dtype, id * args->c + c);
+            double x;
+            tern_ref_weights(args->wte, wte_dtype, id * args->c + c, 1, &x);
             x *= scale_of(args->scale);
             if (!tern_dptr_is_null(args->wpe)) {
                 x += tern_ref_get(args->wpe, args->dtype, position * args->c + c);

@@ -1,9 +1,11 @@
 /* gemm.c - matrix product with its epilogues, and the column sums of a bias gradient. */
+#include "kernels/blocks.h"
 #include "kernels/ref/ref.h"
 
 enum {
-    COLUMNS = 64
-}; /* of d that are summed side by side */
+    COLUMNS = 64, /* of d that are summed side by side */
+    BLOCK = 256   /* the longest block of stored weights */
+};
 
 static double factor(double x, enum tern_dtype compute)
 {
@@ -21,6 +23,44 @@ static void load_row(const struct tern_gemm_args *args,
         int64_t at = args->trans_b ? (first + j) * args->ldb + p : p * args->ldb + first + j;
         row[j] = factor(tern_ref_get(args->b, args->b_dtype, at), args->compute);
     }
+}
+
+void tern_ref_weights(struct tern_dptr p,
+                      enum tern_dtype dtype,
+                      int64_t first,
+                      int64_t count,
+                      double *out)
+{
+    if (!tern_dtype_is_stored(dtype)) {
+        for (int64_t i = 0; i < count; i++) {
+            out[i] = tern_ref_get(p, dtype, first + i);
+        }
+        return;
+    }
+    float values[BLOCK];
+    int64_t block = tern_dtype_block_elements(dtype), start = first / block * block;
+    int64_t n = (first - start + count + block - 1) / block * block;
+    const char *bytes = tern_ref_ptr(p);
+    tern_blocks_decode(dtype, bytes + (size_t)(start / block) * tern_dtype_bytes(dtype), n, values);
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = (double)values[first - start + i];
+    }
+}
+
+/* a row i of a times row j of a stored b. */
+static double stored_product(const struct tern_gemm_args *args, int64_t i, int64_t j)
+{
+    double sum = 0, b[BLOCK];
+    for (int64_t p = 0; p < args->k; p += BLOCK) {
+        int64_t count = args->k - p < BLOCK ? args->k - p : BLOCK;
+        tern_ref_weights(args->b, args->b_dtype, j * args->ldb + p, count, b);
+        for (int64_t q = 0; q < count; q++) {
+            int64_t at = args->trans_a ? (p + q) * args->lda + i : i * args->lda + p + q;
+            double a = tern_ref_get(args->a, args->a_dtype, at);
+            sum += factor(a, args->compute) * factor(b[q], args->compute);
+        }
+    }
+    return sum;
 }
 
 static void finish(const struct tern_gemm_args *args, int64_t i, int64_t j, double sum)
@@ -50,7 +90,11 @@ tern_status tern_ref_gemm(struct tern_device *device, const struct tern_gemm_arg
         for (int64_t first = 0; first < args->n; first += COLUMNS) {
             int64_t count = args->n - first < COLUMNS ? args->n - first : COLUMNS;
             double sum[COLUMNS] = {0}, row[COLUMNS];
-            for (int64_t p = 0; p < args->k; p++) {
+            bool is_stored = tern_dtype_is_stored(args->b_dtype);
+            for (int64_t j = 0; is_stored && j < count; j++) {
+                sum[j] = stored_product(args, i, first + j);
+            }
+            for (int64_t p = 0; !is_stored && p < args->k; p++) {
                 int64_t at = args->trans_a ? p * args->lda + i : i * args->lda + p;
                 double a = factor(tern_ref_get(args->a, args->a_dtype, at), args->compute);
                 load_row(args, p, first, count, row);

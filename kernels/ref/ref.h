@@ -43,6 +43,13 @@ static inline void tern_ref_put(struct tern_dptr p, enum tern_dtype dtype, int64
     }
 }
 
+/* Elements [first, first + count) of weights, stored or plain; no more than lie in one block of 256. */
+void tern_ref_weights(struct tern_dptr p,
+                      enum tern_dtype dtype,
+                      int64_t first,
+                      int64_t count,
+                      double *out);
+
 /* x as it reads back after being stored. */
 static inline double tern_ref_round(enum tern_dtype dtype, double x)
 {

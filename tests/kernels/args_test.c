@@ -52,6 +52,11 @@ static const char ATTENTION_PACKED[] =
     "attention_fwd b=2 tq=5 tkv=5 h=4 k=2 d=8 layout=1 lse=1 docs=2";
 static const char ATTENTION_BWD[] = "attention_bwd b=2 tq=5 tkv=5 h=4 k=2 d=8 layout=0 lse=1";
 static const char ROPE[] = "rope n=6 t=3 heads=2 d=8";
+static const char HEADS[] = "norm_fwd n=3 c=8 rms=1 stats=1 heads=2 layout=2";
+static const char HEADS_BWD[] = "norm_bwd n=3 c=8 rms=1 stats=1 heads=2 layout=2";
+static const char STORED[] = "gemm m=4 n=6 k=64 tb=1 stored=15";
+static const char ROUTE[] = "moe_route n=5 experts=4 top=2";
+static const char COMBINE[] = "moe_combine n=5 top=2 c=3";
 static const char CE[] = "cross_entropy rows=3 v=9 bwd=1";
 static const char CE_BF16[] = "cross_entropy rows=3 v=9 bwd=1 half=1";
 static const char ADAMW[] = "adamw n=5 copy=2 step=3";
@@ -91,6 +96,35 @@ static const struct row g_rows[] = {
     {NORM_BWD, AT(norm_bwd.kind), SET_INT, TERN_NORM_RMS, "rms has no beta"},
     {NORM_BWD, AT(norm_bwd.dx), SAME_AS, AT(norm_bwd.x), "dx (0x"},
     {NORM_BWD, AT(norm_bwd.n), SET_I64, 0, "n is 0"},
+    {HEADS, AT(norm_fwd.x_row), SET_I64, 15, "x_row is 15, expected at least heads * c = 16"},
+    {HEADS, AT(norm_fwd.out_row), SET_I64, 24, "out (0x"},
+    {HEADS, AT(norm_fwd.heads), SET_I64, -1, "heads is -1"},
+    {HEADS, AT(norm_fwd.heads), SET_I64, 0x1p40, "expected"},
+    {HEADS, AT(norm_fwd.copy), SAME_AS, AT(norm_fwd.x), "copy (0x"},
+    {HEADS, AT(norm_fwd.gamma_offset), SET_FLOAT, NAN, "gamma_offset is"},
+    {HEADS_BWD, AT(norm_bwd.dy_row), SET_I64, 15, "dy_row is 15"},
+    {HEADS_BWD, AT(norm_bwd.gamma_offset), SET_FLOAT, INFINITY, "gamma_offset is inf"},
+    {EMBED, AT(embed_fwd.scale), SET_FLOAT, NAN, "scale is"},
+    {EMBED, AT(embed_fwd.wte_dtype), SET_INT, TERN_I32, "wte_dtype is i32"},
+    {EMBED, AT(embed_fwd.wte_dtype), SET_INT, TERN_Q8_0, "expected whole blocks of 32 (q8_0)"},
+    {STORED, AT(gemm.trans_b), SET_BOOL, 0, "not transposed, expected trans_b"},
+    {STORED, AT(gemm.ldb), SET_I64, 80, "80 apart, expected whole blocks of 32"},
+    {STORED, AT(gemm.b_dtype), SET_INT, TERN_Q6_K, "64 elements, 64 apart, expected whole blocks"},
+    {STORED, AT(gemm.b), SET_NULL, 0, "b is null"},
+    {STORED, AT(gemm.d), SAME_AS, AT(gemm.b), "overlaps"},
+    {ROUTE, AT(moe_route.top_k), SET_I64, 5, "top_k is 5 of 4 experts"},
+    {ROUTE, AT(moe_route.top_k), SET_I64, 0, "top_k is 0"},
+    {ROUTE, AT(moe_route.expert_count), SET_I64, 5000, "of 5000 experts, expected at most all of"},
+    {ROUTE, AT(moe_route.n), SET_I64, 0x1p31, "expected less than 2^31"},
+    {ROUTE, AT(moe_route.starts), SET_NULL, 0, "starts is null"},
+    {ROUTE, AT(moe_route.rows), SAME_AS, AT(moe_route.pairs), "rows (0x"},
+    {COMBINE, AT(moe_combine.weights), SET_NULL, 0, "weights is null"},
+    {"softcap n=5 cap=3", AT(softcap.cap), SET_FLOAT, 0, "cap is 0, expected more than 0"},
+    {"softcap n=5 cap=3", AT(softcap.cap), SET_FLOAT, NAN, "cap is"},
+    {ATTENTION, AT(attention.softcap), SET_FLOAT, -1, "softcap is -1, expected 0 or more"},
+    {CE, AT(cross_entropy.softcap), SET_FLOAT, INFINITY, "softcap is inf"},
+    {ROPE, AT(rope.rotary_d), SET_I64, 3, "rotary_d is 3, expected an even number up to d = 8"},
+    {ROPE, AT(rope.rotary_d), SET_I64, 10, "rotary_d is 10"},
     {GEMM, AT(gemm.k), SET_I64, 0, "k is 0"},
     {GEMM, AT(gemm.lda), SET_I64, 7, "lda is 7, expected at least k = 8"},
     {GEMM, AT(gemm.ldb), SET_I64, 5, "ldb is 5, expected at least n = 6"},

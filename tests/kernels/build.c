@@ -65,6 +65,23 @@ static struct tern_tensor *slot_after(struct tern_instance *in,
         } \
     } while (0)
 
+/* Makes rows of `stride` elements of `dtype` of a tensor that was described in elements: bytes if stored. */
+static void weights(struct tern_tensor *t, enum tern_dtype dtype, int64_t stride)
+{
+    size_t width_bytes = 0, stride_bytes = 0;
+    t->dtype = dtype;
+    t->stride = stride;
+    if (tern_dtype_is_stored(dtype)) {
+        TERN_CHECK(tern_dtype_row_bytes(dtype, t->width, &width_bytes) &&
+                   tern_dtype_row_bytes(dtype, stride, &stride_bytes));
+        t->dtype = TERN_U8;
+        t->width = (int64_t)width_bytes;
+        t->stride = (int64_t)stride_bytes;
+        t->fill = TERN_FILL_STORED;
+        t->limit = dtype;
+    }
+}
+
 /* A multiplier of embeddings as Gemma has it: no power of two. */
 static const float EMBED_FACTOR = 11.3125F;
 
@@ -82,7 +99,13 @@ static void build_embed_fwd(struct tern_instance *in)
     struct tern_tensor *ids = TENSOR(in, embed_fwd, ids, TERN_I32, TERN_ROLE_IN, 1, args->n);
     ids->fill = TERN_FILL_IDS;
     ids->limit = args->v;
-    TENSOR(in, embed_fwd, wte, in->storage, TERN_ROLE_IN, args->v, args->c);
+    if (d[EMBED_STORED]) {
+        args->wte_dtype = (enum tern_dtype)d[EMBED_STORED];
+        weights(TENSOR(in, embed_fwd, wte, TERN_U8, TERN_ROLE_IN, args->v, args->c),
+                args->wte_dtype, args->c);
+    } else {
+        TENSOR(in, embed_fwd, wte, in->storage, TERN_ROLE_IN, args->v, args->c);
+    }
     if (d[EMBED_WPE]) {
         int64_t rows = args->first_position + args->t;
         TENSOR(in, embed_fwd, wpe, in->storage, TERN_ROLE_IN, rows, args->c);
@@ -272,9 +295,14 @@ static void build_gemm(struct tern_instance *in)
                                     .accumulate = d[GEMM_ACC] != 0,
                                     .epilogue = (enum tern_epilogue)d[GEMM_EPILOGUE]};
     gemm_dtypes(args, d[GEMM_MIX], in->storage);
+    if (d[GEMM_STORED]) {
+        args->b_dtype = (enum tern_dtype)d[GEMM_STORED];
+        args->ldb = k + pad * tern_dtype_block_elements(args->b_dtype);
+    }
     enum tern_role role = args->accumulate ? TERN_ROLE_IN_OUT : TERN_ROLE_OUT;
     TENSOR(in, gemm, a, args->a_dtype, TERN_ROLE_IN, ta ? k : m, ta ? m : k)->stride = args->lda;
-    TENSOR(in, gemm, b, args->b_dtype, TERN_ROLE_IN, tb ? n : k, tb ? k : n)->stride = args->ldb;
+    weights(TENSOR(in, gemm, b, TERN_U8, TERN_ROLE_IN, tb ? n : k, tb ? k : n), args->b_dtype,
+            args->ldb);
     struct tern_tensor *out = TENSOR(in, gemm, d, args->d_dtype, role, m, n);
     out->stride = args->ldd;
     out->length = k;

@@ -13,13 +13,13 @@ enum {
 };
 
 static const char *const g_dims[TERN_OP_COUNT][TERN_CASE_DIMS] = {
-    [TERN_OP_EMBED_FWD] = {"n", "t", "c", "v", "wpe", "first", "docs", "scaled"},
-    [TERN_OP_EMBED_BWD] = {"n", "t", "c", "v", "wpe", "first", "docs", "scaled"},
+    [TERN_OP_EMBED_FWD] = {"n", "t", "c", "v", "wpe", "first", "docs", "scaled", "stored"},
+    [TERN_OP_EMBED_BWD] = {"n", "t", "c", "v", "wpe", "first", "docs", "scaled", "stored"},
     [TERN_OP_NORM_FWD] = {"n", "c", "rms", "residual", "inplace", "beta", "stats", "acc", "heads",
                           "layout"},
     [TERN_OP_NORM_BWD] = {"n", "c", "rms", "residual", "inplace", "beta", "stats", "acc", "heads",
                           "layout"},
-    [TERN_OP_GEMM] = {"m", "n", "k", "ta", "tb", "acc", "epilogue", "mix", "pad"},
+    [TERN_OP_GEMM] = {"m", "n", "k", "ta", "tb", "acc", "epilogue", "mix", "pad", "stored"},
     [TERN_OP_BIAS_BWD] = {"rows", "n", "pad", "acc"},
     [TERN_OP_ATTENTION_FWD] = {"b", "tq", "tkv", "h", "k", "d", "layout", "window", "lse", "docs",
                                "cap"},
@@ -476,6 +476,30 @@ static void add_caps(void)
     bench(TERN_OP_SOFTCAP, DIMS(256000, 30, 1));
 }
 
+/* Weights as model files store them: every type, whole and several blocks, few and many rows of a. */
+static void add_stored(void)
+{
+    for (int64_t type = 0; type < TERN_DTYPE_COUNT; type++) {
+        if (!tern_dtype_is_stored((enum tern_dtype)type)) {
+            continue;
+        }
+        int64_t block = tern_dtype_block_elements((enum tern_dtype)type), odd = type % 2;
+        int64_t k = block == 1 ? 77 : block * (odd ? 3 : 2), mix = odd ? MIX_WIDE_D : MIX_STORED;
+        add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(1, 33, k, 0, 1, 0, 0, mix, 0, type));
+        add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(5, 70, k, odd, 1, 0, 1, MIX_ALL, 1, type));
+        add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(37, 67, k, 0, 1, 0, 2 * odd, mix, 0, type));
+        add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(9, 40, k, 0, 1, 1, 0, MIX_WIDE_D, 0, type));
+        add(TERN_OP_EMBED_FWD, TERN_DATA_NORMAL, DIMS(6, 3, k, 5, odd, 0, 0, odd, type));
+        bench(TERN_OP_GEMM, DIMS(1, 2048, 2048, 0, 1, 0, 0, MIX_STORED, 0, type));
+        bench(TERN_OP_GEMM, DIMS(256, 2048, 2048, 0, 1, 0, 0, MIX_STORED, 0, type));
+    }
+    /* blocks of k that cut through blocks of weights, several chunks */
+    add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(11, 35, 2560, 0, 1, 0, 0, MIX_STORED, 0, TERN_Q6_K));
+    add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(3, 35, 2560, 0, 1, 0, 0, MIX_STORED, 2, TERN_Q4_K));
+    add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(20, 17, 1120, 0, 1, 0, 1, MIX_ALL, 0, TERN_Q5_0));
+    add(TERN_OP_EMBED_FWD, TERN_DATA_NORMAL, DIMS(6, 3, 67, 5, 1, 0, 0, 1, TERN_BF16));
+}
+
 static void add_experts(void)
 {
     static const int64_t shapes[][3] = {{1, 1, 1},  {1, 8, 2},   {7, 8, 2},    {33, 5, 3},
@@ -556,6 +580,7 @@ const struct tern_case *tern_cases_build(int *count_out)
         add_family_rows();
         add_caps();
         add_experts();
+        add_stored();
         add_shifts();
     }
     *count_out = g_count;

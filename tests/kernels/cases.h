@@ -45,7 +45,8 @@ enum {
     EMBED_WPE,
     EMBED_FIRST,
     EMBED_DOCS,
-    EMBED_SCALED
+    EMBED_SCALED,
+    EMBED_STORED
 };
 enum {
     NORM_N,
@@ -68,7 +69,8 @@ enum {
     GEMM_ACC,
     GEMM_EPILOGUE,
     GEMM_MIX,
-    GEMM_PAD
+    GEMM_PAD, /* of a stored b in blocks */
+    GEMM_STORED
 };
 enum {
     BIAS_ROWS,

@@ -121,6 +121,33 @@ static double document_value(const struct tern_tensor *t, int64_t col)
     return (double)start;
 }
 
+/* Byte number `at` of a block: random, but the fields that scale the block are about 1/64. */
+static double stored_byte(const struct tern_tensor *t, int64_t row, int64_t col)
+{
+    static const struct {
+        enum tern_dtype dtype;
+        int64_t d, m; /* where f16 fields begin; -1: there is none */
+    } fields[] = {
+        {TERN_F16, 0, -1},    {TERN_Q4_0, 0, -1}, {TERN_Q4_1, 0, 2},    {TERN_Q5_0, 0, -1},
+        {TERN_Q5_1, 0, 2},    {TERN_Q8_0, 0, -1}, {TERN_Q2_K, 80, 82},  {TERN_Q3_K, 108, -1},
+        {TERN_Q4_K, 0, 2},    {TERN_Q5_K, 0, 2},  {TERN_Q6_K, 208, -1}, {TERN_IQ4_NL, 0, -1},
+        {TERN_IQ4_XS, 0, -1},
+    };
+    uint64_t draw =
+        tern_random_u64(SEED, stream_of(t->name), (uint64_t)(row * t->width + col)) & 0xff;
+    int64_t at = col % (int64_t)tern_dtype_bytes((enum tern_dtype)t->limit);
+    if (t->limit == TERN_MXFP4 && at == 0) {
+        return (double)(120 + draw % 4); /* 2^-7 to 2^-4 */
+    }
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        if ((int64_t)fields[i].dtype == t->limit &&
+            (at == fields[i].d + 1 || (fields[i].m >= 0 && at == fields[i].m + 1))) {
+            return (double)((draw & 0x83) | 0x24); /* the upper byte: sign, 2^-6 to 2^-5 */
+        }
+    }
+    return (double)draw;
+}
+
 /* Halfway between two neighbours in bf16. */
 static double tie_near(double x)
 {
@@ -156,6 +183,8 @@ static double fill_value(const struct tern_instance *in,
         return cos(angle(t, row, col));
     case TERN_FILL_SIN:
         return sin(angle(t, row, col));
+    case TERN_FILL_STORED:
+        return stored_byte(t, row, col);
     case TERN_FILL_DOCUMENTS:
         return document_value(t, col);
     case TERN_FILL_ORDER:
@@ -297,10 +326,12 @@ void tern_tensor_encode(const struct tern_tensor *t, char *bytes)
         tern_bf16 b = tern_f32_to_bf16(f);
         int32_t i32 = isnan(x) ? 0 : (int32_t)x;
         int64_t i64 = isnan(x) ? 0 : (int64_t)x;
+        uint8_t u8 = isnan(x) ? 0 : (uint8_t)x;
         const void *from = t->dtype == TERN_F64    ? (const void *)&x
                            : t->dtype == TERN_BF16 ? (const void *)&b
                            : t->dtype == TERN_I32  ? (const void *)&i32
                            : t->dtype == TERN_I64  ? (const void *)&i64
+                           : t->dtype == TERN_U8   ? (const void *)&u8
                                                    : (const void *)&f;
         memcpy(bytes + (size_t)i * size, from, size);
     }
@@ -326,6 +357,8 @@ static double decode(enum tern_dtype dtype, const char *bytes)
     case TERN_I64:
         memcpy(&i64, bytes, sizeof i64);
         return (double)i64;
+    case TERN_U8:
+        return (double)*(const uint8_t *)bytes;
     default:
         memcpy(&f, bytes, sizeof f);
         return (double)f;

@@ -30,6 +30,7 @@ enum tern_fill {
     TERN_FILL_SIN,
     TERN_FILL_DOCUMENTS, /* starts of `documents` uneven documents in sequences of `limit` tokens */
     TERN_FILL_ORDER,     /* limit - 1 down to 0 */
+    TERN_FILL_STORED,    /* bytes of stored weights, of dtype `limit`: small numbers */
     TERN_FILL_STARTS,    /* ascending from 0 to limit, an empty block among them */
     TERN_FILL_DERIVED,   /* from a forward run: tern_instance_derive */
 };

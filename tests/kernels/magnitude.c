@@ -1,6 +1,7 @@
 /* magnitude.c - what rounding errors of each output scale with: the sums of absolute values
  * behind it. The formulas follow those of kernels/ops.h with every term made positive, times the
  * condition of the functions on the way. */
+#include "kernels/blocks.h"
 #include "runtime/base/check.h"
 #include "runtime/base/mem.h"
 #include "tests/kernels/instance.h"
@@ -38,6 +39,30 @@ static double at(const double *values, int64_t i)
     return values == NULL ? 0 : values[i];
 }
 
+/* Elements of weights `name` of dtype (rows of `width` elements, stored if dtype is), as numbers; owned. */
+static double *weight_values(const struct view *v, const char *name, enum tern_dtype dtype)
+{
+    const struct tern_tensor *t = &v->in->tensors[tern_instance_find(v->in, name)];
+    int64_t count = tern_tensor_elements(t);
+    size_t block_bytes = tern_dtype_bytes(dtype);
+    bool is_stored = tern_dtype_is_stored(dtype);
+    int64_t n = is_stored ? count / (int64_t)block_bytes * tern_dtype_block_elements(dtype) : count;
+    double *out = tern_alloc("test", (size_t)n * sizeof *out);
+    char *bytes = tern_alloc("test", (size_t)count * sizeof(double));
+    float *values = tern_alloc("test", (size_t)n * sizeof *values);
+    TERN_CHECK(out != NULL && bytes != NULL && values != NULL);
+    if (is_stored) {
+        tern_tensor_encode(t, bytes);
+        tern_blocks_decode(dtype, bytes, n, values);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        out[i] = is_stored ? (double)values[i] : t->value[i];
+    }
+    tern_free(bytes);
+    tern_free(values);
+    return out;
+}
+
 static double *zeros(const struct tern_tensor *t)
 {
     double *block = tern_alloc_zero("test", (size_t)tern_tensor_elements(t), sizeof *block);
@@ -64,15 +89,17 @@ static void default_magnitudes(struct tern_instance *in, const struct tern_resul
 static void embed_fwd(struct tern_instance *in, const struct view *v)
 {
     const struct tern_embed_fwd_args *args = &in->args.embed_fwd;
-    const double *ids = input(v, "ids"), *wte = input(v, "wte"), *wpe = input(v, "wpe");
-    const double *starts = input(v, "starts");
+    const double *ids = input(v, "ids"), *wpe = input(v, "wpe"), *starts = input(v, "starts");
+    double *wte = weight_values(v, "wte", args->wte_dtype != 0 ? args->wte_dtype : args->dtype);
     struct tern_tensor *out = output(in, "out");
-    for (int64_t i = 0; i < args->n * args->c && args->scale != 0; i++) {
+    for (int64_t i = 0; i < args->n * args->c; i++) {
         int64_t n = i / args->c, c = i % args->c;
         int64_t position = args->first_position + n % args->t - (int64_t)at(starts, n);
-        out->magnitude[i] = fabs((double)args->scale * wte[(int64_t)ids[n] * args->c + c]) +
+        double scale = args->scale == 0 ? 1 : (double)args->scale;
+        out->magnitude[i] = fabs(scale * wte[(int64_t)ids[n] * args->c + c]) +
                             fabs(at(wpe, position * args->c + c));
     }
+    tern_free(wte);
 }
 
 static void embed_bwd(struct tern_instance *in, const struct view *v)
@@ -216,7 +243,8 @@ static double slope_magnitude(enum tern_act act, double x)
 static void gemm(struct tern_instance *in, const struct view *v)
 {
     const struct tern_gemm_args *args = &in->args.gemm;
-    const double *a = input(v, "a"), *b = input(v, "b"), *bias = input(v, "bias");
+    const double *a = input(v, "a"), *bias = input(v, "bias");
+    double *b = weight_values(v, "b", args->b_dtype);
     struct tern_tensor *d = output(in, "d"), *aux = output(in, "aux");
     bool is_slope = args->epilogue == TERN_EPILOGUE_DGELU;
     const double *pre = is_slope ? input(v, "aux") : wanted(v, "aux");
@@ -246,6 +274,7 @@ static void gemm(struct tern_instance *in, const struct view *v)
             }
         }
     }
+    tern_free(b);
 }
 
 static void bias_bwd(struct tern_instance *in, const struct view *v)
