@@ -2,6 +2,8 @@
 """make_families.py - small random models of every family, as Transformers saves them.
 
     make_families.py OUT_FOLDER [NAME ...]     writes OUT_FOLDER/NAME/{config.json, model.safetensors, ...}
+    make_families.py --golden OUT_FOLDER       smaller ones, with expected.safetensors: ids (T) I32 and logits (T, V) F32
+    make_families.py --compare FOLDER          makes those afresh and compares with the ones in FOLDER
 
 Each case is the family's own class with real wiring and odd sizes: heads that are not width / heads wide, one key/value
 head, windows shorter than the prompts, tied and untied heads, biases, every scaling of rotary positions. Weights come from
@@ -14,6 +16,8 @@ import sys
 
 import numpy as np
 import torch
+from safetensors import safe_open
+from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM
 from transformers import (Gemma2Config, Gemma3TextConfig, GemmaConfig, GPT2Config, LlamaConfig, MistralConfig,
@@ -22,17 +26,37 @@ from transformers import (Gemma2Config, Gemma3TextConfig, GemmaConfig, GPT2Confi
 COMMON = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 
 
+# What golden files do with less of: each is in the repository. The sizes that a case does not ask for by itself.
+SMALL = {"hidden_size": (48, 24), "intermediate_size": (80, 28), "num_hidden_layers": (4, 2), "vocab_size": (263, 71),
+         "n_embd": (48, 24), "n_inner": (140, 36), "n_positions": (512, 64), "max_position_embeddings": (512, 128)}
+GOLDEN = ["gpt2_untied", "llama_biased", "llama_dynamic", "llama_yarn_mscale", "llama_longrope", "mistral", "qwen2_windowed",
+          "qwen3_biased", "gemma", "gemma2", "gemma3_pattern", "phi3_longrope", "mixtral", "qwen3_moe_raw"]
+GOLDEN_TOKENS = 40
+is_small = False
+
+
+def shrink(keys):
+    if not is_small:
+        return keys
+    return {key: SMALL[key][1] if SMALL.get(key, (None,))[0] == value else value for key, value in keys.items()}
+
+
+def gpt2(**changes):
+    return GPT2Config(**shrink({"n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 512, "vocab_size": 263,
+                                "n_inner": 140, **COMMON, **changes}))
+
+
 def llama(**changes):
-    keys = {"hidden_size": 48, "intermediate_size": 88, "num_hidden_layers": 3, "num_attention_heads": 6,
+    keys = {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 6,
             "num_key_value_heads": 2, "vocab_size": 263, "max_position_embeddings": 512,
             "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, **COMMON, **changes}
-    return LlamaConfig(**keys)
+    return LlamaConfig(**shrink(keys))
 
 
 def sized(config, **changes):
     keys = {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 4, "num_attention_heads": 4,
             "num_key_value_heads": 2, "vocab_size": 263, "max_position_embeddings": 512, **COMMON, **changes}
-    return config(**keys)
+    return config(**shrink(keys))
 
 
 def rope(kind, **changes):
@@ -42,9 +66,8 @@ def rope(kind, **changes):
 FACTORS = [1.0 + 0.07 * i for i in range(64)]
 
 CASES = {
-    "gpt2": lambda: GPT2Config(n_embd=48, n_layer=3, n_head=4, n_positions=512, vocab_size=263, n_inner=140, **COMMON),
-    "gpt2_untied": lambda: GPT2Config(n_embd=40, n_layer=2, n_head=5, n_positions=512, vocab_size=259,
-                                      tie_word_embeddings=False, **COMMON),
+    "gpt2": lambda: gpt2(),
+    "gpt2_untied": lambda: gpt2(n_embd=40, n_layer=2, n_head=5, n_inner=None, tie_word_embeddings=False),
     "llama": lambda: llama(),
     "llama_tied_odd_head": lambda: llama(tie_word_embeddings=True, head_dim=10, num_key_value_heads=1),
     "llama_biased": lambda: llama(attention_bias=True, mlp_bias=True),
@@ -131,18 +154,58 @@ def build(name):
     return net
 
 
+def golden(name):
+    """Model, ids (T), logits (T, V): by Transformers in float32."""
+    net = build(name)
+    rng = np.random.Generator(np.random.PCG64(7))
+    ids = rng.integers(0, net.config.vocab_size, GOLDEN_TOKENS)
+    with torch.no_grad():
+        logits = net(torch.from_numpy(ids)[None]).logits[0].numpy()
+    return net, {"ids": ids.astype(np.int32), "logits": logits}
+
+
+def write_golden(out):
+    for name in GOLDEN:
+        folder = os.path.join(out, name)
+        os.makedirs(folder, exist_ok=True)
+        net, expected = golden(name)
+        net.save_pretrained(folder)
+        os.remove(os.path.join(folder, "generation_config.json"))
+        save_file(expected, os.path.join(folder, "expected.safetensors"))
+    return 0
+
+
+def compare(folder):
+    bad = 0
+    for name in GOLDEN:
+        _, fresh = golden(name)
+        with safe_open(os.path.join(folder, name, "expected.safetensors"), "np") as old:
+            error = np.linalg.norm(old.get_tensor("logits") - fresh["logits"]) / np.linalg.norm(fresh["logits"])
+        good = error < 1e-5
+        bad += not good
+        print(f"{name}: {error:.1e}{'' if good else '  BAD'}")
+    return 1 if bad else 0
+
+
 def main():
+    global is_small
     parser = argparse.ArgumentParser(description="Small random models of every family.")
-    parser.add_argument("out")
-    parser.add_argument("names", nargs="*", default=list(CASES))
+    parser.add_argument("--golden", metavar="OUT_FOLDER")
+    parser.add_argument("--compare", metavar="FOLDER")
+    parser.add_argument("out", nargs="?")
+    parser.add_argument("names", nargs="*")
     args = parser.parse_args()
+    if sum(x is not None for x in (args.golden, args.compare, args.out)) != 1:
+        parser.error("give OUT_FOLDER, --golden OUT_FOLDER or --compare FOLDER")
     torch.set_num_threads(1)
+    is_small = args.out is None
+    if is_small:
+        return write_golden(args.golden) if args.golden else compare(args.compare)
     for name in args.names or CASES:
         folder = os.path.join(args.out, name)
         os.makedirs(folder, exist_ok=True)
         build(name).save_pretrained(folder)
         tokenizer().save(os.path.join(folder, "tokenizer.json"))
-    print(f"{len(args.names or CASES)} models in {args.out}")
     return 0
 
 

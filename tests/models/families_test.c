@@ -1,0 +1,268 @@
+/* families_test.c - small models of every family, as Hugging Face folders, against Transformers' logits (made by
+ * tests/oracles/make_families.py); and their configs through print and parse. */
+#include "io/file.h"
+#include "io/safetensors.h"
+#include "kernels/open.h"
+#include "models/infer.h"
+#include "models/pretrained.h"
+#include "tests/base/check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What fp32 must keep of fp32; what bf16 arithmetic keeps (8 bits, some layers). */
+#define RELATIVE      1e-4
+#define RELATIVE_BF16 0.1
+
+static const char *const g_models[] = {
+    "gpt2_untied",    "llama_biased",  "llama_dynamic",  "llama_yarn_mscale",
+    "llama_longrope", "mistral",       "qwen2_windowed", "qwen3_biased",
+    "gemma",          "gemma2",        "gemma3_pattern", "phi3_longrope",
+    "mixtral",        "qwen3_moe_raw",
+};
+enum {
+    MODEL_COUNT = sizeof g_models / sizeof g_models[0]
+};
+static const char *const g_backends[] = {"ref", "cpu"};
+
+struct bench {
+    struct tern_pretrained pretrained;
+    struct tern_tensor_file *expected;
+    struct tern_device *device;
+    struct tern_model model;
+    struct tern_placed placed;
+    const int32_t *ids;
+    const float *logits; /* (t, v) */
+    int64_t t, v;
+};
+
+#define OK(expr) \
+    do { \
+        tern_status status_ = (expr); \
+        if (status_ != TERN_OK) { \
+            fail_msg("%s: %s", #expr, tern_detail()); \
+        } \
+    } while (0)
+
+static void open_bench(struct bench *b,
+                       const char *name,
+                       const char *backend,
+                       enum tern_dtype dtype)
+{
+    char path[512];
+    *b = (struct bench){0};
+    snprintf(path, sizeof path, "%s/%s", TERN_FAMILIES_DIR, name);
+    assert_true(tern_pretrained_is(path));
+    OK(tern_pretrained_open(path, &b->pretrained));
+    snprintf(path, sizeof path, "%s/%s/expected.safetensors", TERN_FAMILIES_DIR, name);
+    OK(tern_safetensors_open(path, &b->expected));
+    const struct tern_stored_tensor *ids = tern_tensor_file_find(b->expected, "ids");
+    const struct tern_stored_tensor *logits = tern_tensor_file_find(b->expected, "logits");
+    assert_true(ids != NULL && logits != NULL && logits->rank == 2);
+    b->ids = ids->data;
+    b->logits = logits->data;
+    b->t = logits->shape[0];
+    b->v = logits->shape[1];
+    assert_int_equal(b->v, b->pretrained.config.vocab_size);
+    OK(tern_device_open(backend, 2, &b->device));
+    OK(tern_model_init(&b->model, &b->pretrained.config, dtype));
+    OK(tern_placed_load(&b->model, b->device, &b->pretrained, &b->placed));
+}
+
+static void close_bench(struct bench *b)
+{
+    tern_placed_fini(&b->placed);
+    tern_model_fini(&b->model);
+    tern_device_close(b->device);
+    tern_tensor_file_close(b->expected);
+    tern_pretrained_close(&b->pretrained);
+}
+
+/* ||x - y|| / ||y||; infinite when any value is not a number. */
+static double relative_error(const float *x, const float *y, int64_t n)
+{
+    double difference = 0;
+    double norm = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (!isfinite(x[i])) {
+            return INFINITY;
+        }
+        difference += ((double)x[i] - y[i]) * ((double)x[i] - y[i]);
+        norm += (double)y[i] * y[i];
+    }
+    return sqrt(difference / norm);
+}
+
+/* The largest relative error of any position, `chunk` tokens at a time. */
+static double worst_of(struct bench *b, int64_t chunk)
+{
+    struct tern_infer *infer;
+    struct tern_infer_options options = {.positions = b->t, .chunk = chunk};
+    float *logits = tern_alloc("test", (size_t)(b->t * b->v) * sizeof *logits);
+    double worst = 0;
+    assert_non_null(logits);
+    OK(tern_infer_create(&b->model, b->device, &b->placed, &options, &infer));
+    tern_infer_expect(infer, b->t);
+    for (int64_t at = 0; at < b->t; at += chunk) {
+        int64_t n = b->t - at < chunk ? b->t - at : chunk;
+        OK(tern_infer_append(infer, b->ids + at, n, true, logits + at * b->v));
+    }
+    for (int64_t at = 0; at < b->t; at++) {
+        worst = fmax(worst, relative_error(logits + at * b->v, b->logits + at * b->v, b->v));
+    }
+    tern_infer_destroy(infer);
+    tern_free(logits);
+    return worst;
+}
+
+static void against_transformers(void **state)
+{
+    (void)state;
+    static const int64_t chunks[] = {1, 7, 1000};
+    for (int m = 0; m < MODEL_COUNT; m++) {
+        for (size_t k = 0; k < 2; k++) {
+            struct bench b;
+            open_bench(&b, g_models[m], g_backends[k], TERN_F32);
+            for (size_t c = 0; c < 3; c++) {
+                double worst = worst_of(&b, chunks[c] < b.t ? chunks[c] : b.t);
+                print_message("%s on %s by %lld: %.2e\n", g_models[m], g_backends[k],
+                              (long long)chunks[c], worst);
+                if (!(worst <= RELATIVE)) {
+                    fail_msg("%s: relative error %.3e, at most %.0e", g_models[m], worst, RELATIVE);
+                }
+            }
+            close_bench(&b);
+        }
+    }
+}
+
+/* All arithmetic in bf16, weights converted: nothing in the wiring depends on the dtype. */
+static void in_bf16(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODEL_COUNT; m++) {
+        struct bench b;
+        open_bench(&b, g_models[m], "cpu", TERN_BF16);
+        double worst = worst_of(&b, b.t);
+        print_message("%s in bf16: %.2e\n", g_models[m], worst);
+        close_bench(&b);
+        assert_true(worst <= RELATIVE_BF16);
+    }
+}
+
+/* The nll of each target is the logits' log-softmax. */
+static void nll_is_of_the_logits(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODEL_COUNT; m++) {
+        struct bench b;
+        float nll[64];
+        open_bench(&b, g_models[m], "cpu", TERN_F32);
+        struct tern_infer *infer;
+        struct tern_infer_options options = {.positions = b.t, .chunk = b.t};
+        assert_true(b.t <= 64);
+        OK(tern_infer_create(&b.model, b.device, &b.placed, &options, &infer));
+        OK(tern_infer_nll(infer, b.ids, b.ids + 1, b.t - 1, nll));
+        for (int64_t at = 0; at + 1 < b.t; at++) {
+            const float *row = b.logits + at * b.v;
+            double sum = 0;
+            for (int64_t i = 0; i < b.v; i++) {
+                sum += exp(row[i]);
+            }
+            double expected = log(sum) - row[b.ids[at + 1]];
+            assert_true(fabs(nll[at] - expected) <= 1e-3 * (1 + fabs(expected)));
+        }
+        tern_infer_destroy(infer);
+        close_bench(&b);
+    }
+}
+
+/* A sequence that grows beyond the original context of a longrope, without being told: the answer after its last token
+ * is that of a pass over the whole. After a rewind it is the short one again. */
+static void longrope_crosses(void **state)
+{
+    (void)state;
+    struct bench b;
+    open_bench(&b, "llama_longrope", "cpu", TERN_F32);
+    b.model.config.rope_original_context = 20;
+    struct tern_infer *infer;
+    struct tern_infer_options options = {.positions = b.t, .chunk = 8};
+    float *grown = tern_alloc("test", (size_t)b.v * sizeof *grown);
+    float *whole = tern_alloc("test", (size_t)b.v * sizeof *whole);
+    float *before = tern_alloc("test", (size_t)b.v * sizeof *before);
+    assert_true(grown != NULL && whole != NULL && before != NULL);
+    OK(tern_infer_create(&b.model, b.device, &b.placed, &options, &infer));
+    for (int64_t at = 0; at < 30; at++) {
+        OK(tern_infer_append(infer, b.ids + at, 1, false, at == 9 ? before : grown));
+    }
+    tern_infer_rewind(infer, 9);
+    float again[128];
+    assert_true(b.v <= 128);
+    OK(tern_infer_append(infer, b.ids + 9, 1, false, again));
+    assert_true(relative_error(again, before, b.v) <= 1e-5);
+    tern_infer_rewind(infer, 0);
+    tern_infer_expect(infer, 30);
+    for (int64_t at = 0; at < 30; at += 6) {
+        OK(tern_infer_append(infer, b.ids + at, 6, false, whole));
+    }
+    assert_true(relative_error(grown, whole, b.v) <= 1e-5);
+    tern_infer_destroy(infer);
+    tern_free(grown);
+    tern_free(whole);
+    tern_free(before);
+    close_bench(&b);
+}
+
+/* Weights of 32 bits on a device of the host are used where the file is mapped. */
+static void borrows_weights(void **state)
+{
+    (void)state;
+    struct bench b;
+    open_bench(&b, "mistral", "cpu", TERN_F32);
+    for (int i = 0; i < b.model.params.count; i++) {
+        bool is_matrix = b.model.params.items[i].rank == 2;
+        const void *data = b.pretrained.sources[i].tensor->data;
+        assert_int_equal(b.placed.items[i].host == data, is_matrix);
+        assert_int_equal(b.placed.items[i].data.addr == (uint64_t)(uintptr_t)data, is_matrix);
+    }
+    close_bench(&b);
+}
+
+/* What print writes, parse reads as the same config; and so again. */
+static void configs_survive(void **state)
+{
+    (void)state;
+    for (int m = 0; m < MODEL_COUNT; m++) {
+        char path[512];
+        struct tern_pretrained p;
+        struct tern_model_config again;
+        struct tern_model_ids ids = {.bos = -1};
+        struct tern_text text;
+        snprintf(path, sizeof path, "%s/%s", TERN_FAMILIES_DIR, g_models[m]);
+        OK(tern_pretrained_open(path, &p));
+        tern_text_init(&text);
+        OK(tern_hf_config_print(&p.config, &p.ids, TERN_F32, &text));
+        OK(tern_hf_config_parse("printed", text.data, text.length, &again));
+        OK(tern_hf_ids_parse("printed", text.data, text.length, &ids));
+        if (memcmp(&again, &p.config, sizeof again) != 0) {
+            fail_msg("%s: parsed differently after print:\n%s", g_models[m], text.data);
+        }
+        assert_memory_equal(&ids, &p.ids, sizeof ids);
+        tern_text_fini(&text);
+        tern_pretrained_close(&p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(against_transformers, check_no_live_blocks),
+        cmocka_unit_test_teardown(in_bf16, check_no_live_blocks),
+        cmocka_unit_test_teardown(nll_is_of_the_logits, check_no_live_blocks),
+        cmocka_unit_test_teardown(longrope_crosses, check_no_live_blocks),
+        cmocka_unit_test_teardown(borrows_weights, check_no_live_blocks),
+        cmocka_unit_test_teardown(configs_survive, check_no_live_blocks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
