@@ -183,6 +183,10 @@ void tern_model_config_defaults(struct tern_model_config *config)
     if (config->rope_width == 0) {
         config->rope_width = config->head_width;
     }
+    if (config->rope_scaling == TERN_ROPE_YARN) {
+        config->rope_beta_fast = config->rope_beta_fast > 0 ? config->rope_beta_fast : 32;
+        config->rope_beta_slow = config->rope_beta_slow > 0 ? config->rope_beta_slow : 1;
+    }
     if (config->query_scale == 0 && config->head_width > 0) {
         config->query_scale = 1.0F / __builtin_sqrtf((float)config->head_width);
     }

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Collects members; the first failure stays. */
 struct printer {
@@ -43,13 +42,14 @@ static void add_number(struct printer *p, float value)
 {
     char text[40];
     int digits = 1;
-    do {
-        snprintf(text, sizeof text, "%.*g", digits++, (double)value);
-    } while (strtof(text, NULL) != value && digits <= 9);
-    add_text(p, text);
-    if (strpbrk(text, ".e") == NULL) {
-        add_text(p, ".0");
+    if (value == floorf(value) && value < 1e15F) {
+        snprintf(text, sizeof text, "%.1f", (double)value);
+    } else {
+        do {
+            snprintf(text, sizeof text, "%.*g", digits++, (double)value);
+        } while (strtof(text, NULL) != value && digits <= 9);
     }
+    add_text(p, text);
 }
 
 static void add_f32(struct printer *p, const char *key, float value)
@@ -137,8 +137,8 @@ static void add_scaling(struct printer *p, const struct tern_model_config *c)
         add_f32(&object, "high_freq_factor", c->rope_high_freq_factor);
     }
     if (scaling == TERN_ROPE_YARN) {
-        add_f32(&object, "beta_fast", c->rope_beta_fast > 0 ? c->rope_beta_fast : 32);
-        add_f32(&object, "beta_slow", c->rope_beta_slow > 0 ? c->rope_beta_slow : 1);
+        add_f32(&object, "beta_fast", c->rope_beta_fast);
+        add_f32(&object, "beta_slow", c->rope_beta_slow);
         add_bool(&object, "truncate", !c->rope_keeps_fractions);
     }
     if (scaling == TERN_ROPE_LONGROPE) {

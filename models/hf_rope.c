@@ -134,8 +134,9 @@ static tern_status read_width(const struct tern_json *root,
         return TERN_OK;
     }
     if (!tern_json_f64(tern_json_get(where, "partial_rotary_factor"), &part) ||
-        !(part > 0 && part <= 1)) {
-        return tern_hf_fail(where, "partial_rotary_factor", "a number above 0, at most 1");
+        !(part > 0 && part <= 1) || (double)config->head_width * part < 2) {
+        return tern_hf_fail(where, "partial_rotary_factor",
+                            "a number above 0, at most 1, that leaves a pair of a head to rotate");
     }
     config->rope_width = (int64_t)((double)config->head_width * part);
     return TERN_OK;

@@ -245,7 +245,7 @@ static tern_status embed_on_host(struct tern_infer *infer, const int32_t *ids, i
     int64_t c = model->config.width;
     float scale = tern_model_embedding_scale(&model->config, model->dtype);
     size_t row_bytes = 0;
-    TERN_CHECK(model->dtype == TERN_F32 && infer->embedding->host != NULL);
+    TERN_CHECK(infer->embedding->host != NULL);
     TERN_CHECK(tern_dtype_row_bytes(infer->embedding->dtype, c, &row_bytes));
     for (int64_t i = 0; i < n; i++) {
         float *row = infer->staging + i * c;
@@ -256,8 +256,11 @@ static tern_status embed_on_host(struct tern_infer *infer, const int32_t *ids, i
             row[j] *= scale;
         }
     }
+    if (model->dtype == TERN_BF16) {
+        tern_f32_to_bf16_in_place(infer->staging, n * c);
+    }
     return infer->device->ops->device->upload(infer->device, infer->x, infer->staging,
-                                              (size_t)(n * c) * sizeof *infer->staging);
+                                              (size_t)(n * c) * tern_dtype_bytes(model->dtype));
 }
 
 static tern_status embed(struct tern_infer *infer, const int32_t *ids, int64_t n)

@@ -24,12 +24,13 @@ static bool is_host(struct tern_device *device)
     return tern_device_borrow(device, device, &probe);
 }
 
-/* Whether products can be computed from a matrix of this type. */
-static bool can_multiply(struct tern_device *device,
-                         const struct tern_model *model,
-                         enum tern_dtype dtype)
+/* Whether a matrix of this type is used as it is: products can be computed from it, and are no
+ * slower than from the model's dtype. */
+static bool keeps_type(struct tern_device *device,
+                       const struct tern_model *model,
+                       enum tern_dtype dtype)
 {
-    return is_host(device) ? dtype == TERN_F32 || dtype == TERN_BF16 : dtype == model->dtype;
+    return dtype == model->dtype || (is_host(device) && dtype == TERN_BF16);
 }
 
 static bool is_aligned(const struct tern_stored_tensor *tensor)
@@ -44,7 +45,7 @@ static enum way way_of(const struct tern_model *model,
                        const struct tern_param *param,
                        const struct tern_param_source *source)
 {
-    if (param->rank == 1 || !can_multiply(device, model, source->tensor->dtype)) {
+    if (param->rank == 1 || !keeps_type(device, model, source->tensor->dtype)) {
         return WAY_CONVERT;
     }
     /* positions are added by an op that takes one type */
@@ -120,8 +121,7 @@ static tern_status copy_paired(struct tern_device *device,
     return status;
 }
 
-/* n f32 become n bf16 at the beginning of the same memory. */
-static void to_bf16(float *values, int64_t n)
+void tern_f32_to_bf16_in_place(float *values, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         tern_bf16 half = tern_f32_to_bf16(values[i]);
@@ -151,7 +151,7 @@ static tern_status convert(struct tern_device *device,
         TERN_GOTO_IF_ERR(
             status, tern_param_source_read(source, param, &model->config, row, count, rows), out);
         if (model->dtype == TERN_BF16) {
-            to_bf16(rows, n);
+            tern_f32_to_bf16_in_place(rows, n);
         }
         TERN_GOTO_IF_ERR(
             status,

@@ -34,6 +34,8 @@ TERN_MUST_CHECK tern_status tern_placed_load(const struct tern_model *model,
                                              const struct tern_pretrained *pretrained,
                                              struct tern_placed *out);
 void tern_placed_fini(struct tern_placed *placed);
+/* n f32 become n bf16 at the beginning of the same memory. */
+void tern_f32_to_bf16_in_place(float *values, int64_t n);
 /* Bytes that load will take on the device. */
 size_t tern_placed_bytes(const struct tern_model *model,
                          struct tern_device *device,

@@ -42,8 +42,8 @@ static double yarn_pair(const struct tern_model_config *config, double turns)
 /* Pairs that turn often are kept, those that turn rarely slowed, a ramp between. */
 static double yarn_frequency(const struct tern_model_config *config, int64_t pair, double frequency)
 {
-    double low = yarn_pair(config, config->rope_beta_fast > 0 ? config->rope_beta_fast : 32);
-    double high = yarn_pair(config, config->rope_beta_slow > 0 ? config->rope_beta_slow : 1);
+    double low = yarn_pair(config, config->rope_beta_fast);
+    double high = yarn_pair(config, config->rope_beta_slow);
     if (!config->rope_keeps_fractions) {
         low = floor(low);
         high = ceil(high);
