@@ -10,6 +10,8 @@ struct tern_gguf_entry {
     enum tern_gguf_type type;
     struct tern_gguf_array array; /* a single value: of one element, that of `type` */
     uint64_t offset;              /* of the key's length in the file, for messages */
+    const uint8_t *data;          /* there, and all bytes of key and value */
+    size_t bytes;
 };
 
 struct tern_gguf {
@@ -49,6 +51,10 @@ void tern_gguf_free_entry(struct tern_gguf_entry *entry);
 /* `count` tensors, and where their data lies. */
 TERN_MUST_CHECK tern_status tern_gguf_read_tensors(struct tern_gguf_reading *in, uint64_t count);
 
+/* GGUF's number of a type; false if it has none. */
+bool tern_gguf_dtype_id(enum tern_dtype dtype, uint32_t *id_out);
+/* Key `index` and its value as they are in the file. */
+const void *tern_gguf_entry_bytes(const struct tern_gguf *gguf, int64_t index, size_t *bytes_out);
 /* Bytes of a value, 0 for strings and arrays. */
 size_t tern_gguf_type_bytes(enum tern_gguf_type type);
 const char *tern_gguf_type_name(enum tern_gguf_type type); /* "u32", "string" */

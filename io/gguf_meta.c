@@ -226,6 +226,8 @@ tern_status tern_gguf_read_entries(struct tern_gguf_reading *in, uint64_t count)
         TERN_GOTO_IF_ERR(status, take_key(in, &entry.key), fail);
         TERN_GOTO_IF_ERR(status, take_entry(in, &entry), fail);
         TERN_GOTO_IF_ERR(status, note_alignment(in, &entry), fail);
+        entry.data = in->data + entry.offset;
+        entry.bytes = in->at - (size_t)entry.offset;
         if (!in->is_first) {
             gguf->string_count -= entry.array.strings != NULL ? entry.array.count : 0;
             tern_gguf_free_entry(&entry);

@@ -46,6 +46,17 @@ static const struct {
     {42, TERN_DTYPE_COUNT, "Q2_0"},
 };
 
+bool tern_gguf_dtype_id(enum tern_dtype dtype, uint32_t *id_out)
+{
+    for (size_t i = 0; i < sizeof g_types / sizeof *g_types; i++) {
+        if (g_types[i].dtype == dtype) {
+            *id_out = g_types[i].id;
+            return true;
+        }
+    }
+    return false;
+}
+
 static tern_status take_dtype(struct tern_gguf_reading *in,
                               const char *name,
                               uint64_t name_bytes,

@@ -68,6 +68,12 @@ const char *tern_gguf_key(const struct tern_gguf *gguf,
     return gguf->entries[index].key;
 }
 
+const void *tern_gguf_entry_bytes(const struct tern_gguf *gguf, int64_t index, size_t *bytes_out)
+{
+    *bytes_out = gguf->entries[index].bytes;
+    return gguf->entries[index].data;
+}
+
 static bool is_integer(enum tern_gguf_type type)
 {
     return type <= TERN_GGUF_I32 || type == TERN_GGUF_U64 || type == TERN_GGUF_I64;

@@ -24,6 +24,16 @@ static const struct {
     {"F8_E4M3", TERN_F8_E4M3}, {"F8_E5M2", TERN_F8_E5M2}, {"BOOL", TERN_BOOL},
 };
 
+const char *tern_safetensors_dtype(enum tern_dtype dtype)
+{
+    for (size_t i = 0; i < sizeof g_dtypes / sizeof *g_dtypes; i++) {
+        if (g_dtypes[i].dtype == dtype) {
+            return g_dtypes[i].name;
+        }
+    }
+    return NULL;
+}
+
 /* One file while its header is read. */
 struct reading {
     struct tern_tensor_file *file;

@@ -4,6 +4,8 @@
 
 #include "io/tensor_file_build.h"
 
+/* The format's name of a type, "BF16"; NULL if it has none. */
+const char *tern_safetensors_dtype(enum tern_dtype dtype);
 /* Adds the tensors of one file. */
 TERN_MUST_CHECK tern_status tern_safetensors_add(struct tern_tensor_file *file, const char *path);
 /* Adds the tensors of all shards that an index names. */

@@ -23,6 +23,7 @@ static const struct command g_commands[] = {
     {"generate", tern_command_generate, "write text with a trained model"},
     {"eval", tern_command_eval, "loss per token, perplexity, bits per byte of a model on a text"},
     {"score", tern_command_score, "log-probability of each token of a prompt, as JSON lines"},
+    {"export", tern_command_export, "write a model as a Hugging Face folder or a GGUF file"},
     {"tokenizer", tern_command_tokenizer, "train a tokenizer, encode, decode"},
     {"data", tern_command_data, "turn text into token shards, and look into them"},
     {"checkpoint", tern_command_checkpoint, "list, verify, digest and prune checkpoints"},

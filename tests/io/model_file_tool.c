@@ -3,7 +3,7 @@
  *   model_file_tool decode TYPE ROWS WIDTH IN OUT                TYPE -> f32
  *   model_file_tool encode TYPE ROWS WIDTH IN OUT [IMPORTANCE]   f32 -> TYPE; IMPORTANCE: WIDTH f32
  *   model_file_tool list FILE           a line "tensor NAME TYPE OFFSET BYTES SHAPE..." each; for GGUF a line
- *                                       "key NAME VALUE" each, an array as its hash: FNV-1a over its elements
+ *                                       "key NAME VALUE" each, strings and arrays as CRC-32
  *   model_file_tool values FILE OUT     all tensors that can be decoded, f32, one behind the other */
 #include "io/file.h"
 #include "io/gguf.h"
@@ -57,20 +57,25 @@ static tern_status convert(char **argv, const char *importance_path)
     return status;
 }
 
-static uint64_t hash(uint64_t seed, const void *data, size_t bytes)
+/* CRC-32 as zlib has it; begins with 0. */
+static uint32_t hash(uint32_t seed, const void *data, size_t bytes)
 {
     const unsigned char *p = data;
+    seed = ~seed;
     for (size_t i = 0; i < bytes; i++) {
-        seed = (seed ^ p[i]) * UINT64_C(0x100000001b3);
+        seed ^= p[i];
+        for (int bit = 0; bit < 8; bit++) {
+            seed = seed >> 1 ^ (seed & 1 ? 0xedb88320u : 0);
+        }
     }
-    return seed;
+    return ~seed;
 }
 
 static void print_array(const struct tern_gguf *gguf, const char *key)
 {
     static const char *const names[] = {"integers", "floats", "bools", "strings"};
     struct tern_gguf_array array;
-    uint64_t sum = UINT64_C(0xcbf29ce484222325);
+    uint32_t sum = 0;
     int sort = TERN_GGUF_INTEGERS;
     while (tern_gguf_array(gguf, key, (enum tern_gguf_elements)sort, &array) != TERN_OK) {
         sort++;
@@ -92,7 +97,7 @@ static void print_array(const struct tern_gguf *gguf, const char *key)
         sum = hash(sum, data, bytes);
         sum = hash(sum, "", 1);
     }
-    printf("%s %" PRId64 " %016" PRIx64 "\n", names[sort], array.count, sum);
+    printf("%s %" PRId64 " %08" PRIx32 "\n", names[sort], array.count, sum);
 }
 
 static void print_key(const struct tern_gguf *gguf, const char *key, enum tern_gguf_type type)
@@ -115,7 +120,7 @@ static void print_key(const struct tern_gguf *gguf, const char *key, enum tern_g
     } else if (tern_gguf_bool(gguf, key, &flag) == TERN_OK) {
         printf("%s\n", flag ? "True" : "False");
     } else if (tern_gguf_string(gguf, key, &text, &bytes) == TERN_OK) {
-        printf("%016" PRIx64 "\n", hash(UINT64_C(0xcbf29ce484222325), text, bytes));
+        printf("%08" PRIx32 "\n", hash(0, text, bytes));
     }
 }
 
