@@ -549,7 +549,6 @@ TERN_MUST_CHECK tern_status tern_jinja_from_json(struct jinja_run *run,
 jinja_builtin tern_jinja_find_filter(const char *name);
 jinja_builtin tern_jinja_find_string_filter(const char *name); /* jinja_filter_string.c */
 jinja_builtin tern_jinja_find_list_filter(const char *name);   /* jinja_filter_list.c */
-bool tern_jinja_has_test(const char *name);
 const struct jinja_function *tern_jinja_find_function(const char *name);
 jinja_builtin tern_jinja_find_method(struct jinja_value self, const char *name);
 jinja_builtin tern_jinja_find_string_method(const char *name);

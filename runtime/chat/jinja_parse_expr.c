@@ -361,10 +361,6 @@ static tern_status parse_filter(struct jinja_parser *parser,
 {
     TERN_RETURN_IF_ERR(node_with(parser, NODE_FILTER, a, out));
     TERN_RETURN_IF_ERR(tern_jinja_expect_name(parser, &(*out)->name));
-    if (tern_jinja_find_filter((*out)->name) == NULL) {
-        return tern_jinja_fail_at(parser->jinja, TERN_ERR_UNSUPPORTED, (*out)->at,
-                                  "the filter '%.64s' is not supported", (*out)->name);
-    }
     return at_operator(parser, "(") ? parse_arguments(parser, &(*out)->list) : TERN_OK;
 }
 
@@ -391,10 +387,6 @@ static tern_status parse_test(struct jinja_parser *parser,
     bool is_negated = tern_jinja_skip(parser, TOKEN_NAME, "not");
     TERN_RETURN_IF_ERR(node_with(parser, NODE_TEST, a, &test));
     TERN_RETURN_IF_ERR(tern_jinja_expect_name(parser, &test->name));
-    if (!tern_jinja_has_test(test->name)) {
-        return tern_jinja_fail_at(parser->jinja, TERN_ERR_UNSUPPORTED, test->at,
-                                  "the test '%.64s' is not supported", test->name);
-    }
     enum jinja_token_kind kind = parser->token->kind;
     bool is_value = kind == TOKEN_STRING || kind == TOKEN_INT || kind == TOKEN_FLOAT ||
                     at_operator(parser, "[") || at_operator(parser, "{") ||

@@ -124,12 +124,13 @@ static tern_status is_same(struct jinja_run *run,
     return v.kind == x.kind && is_plain ? tern_jinja_equal(run, v, x, out) : TERN_OK;
 }
 
-static tern_status names_known(struct jinja_run *run,
-                               struct jinja_value v,
-                               jinja_builtin (*find)(const char *name),
-                               bool *out)
+static tern_status is_filter(struct jinja_run *run,
+                             struct jinja_value v,
+                             struct jinja_value x,
+                             bool *out)
 {
     char name[64] = "";
+    (void)x;
     if (v.kind != JINJA_STRING) {
         return tern_jinja_fail(run, "found a value of type %s; expected a name",
                                tern_jinja_type(v));
@@ -137,17 +138,8 @@ static tern_status names_known(struct jinja_run *run,
     if (v.string->bytes < sizeof name) {
         memcpy(name, v.string->data, v.string->bytes);
     }
-    *out = name[0] != '\0' && find(name) != NULL;
+    *out = name[0] != '\0' && tern_jinja_find_filter(name) != NULL;
     return TERN_OK;
-}
-
-static tern_status is_filter(struct jinja_run *run,
-                             struct jinja_value v,
-                             struct jinja_value x,
-                             bool *out)
-{
-    (void)x;
-    return names_known(run, v, tern_jinja_find_filter, out);
 }
 
 #define COMPARE_TEST(name, op) \
@@ -199,11 +191,6 @@ static int find(const char *name)
         }
     }
     return -1;
-}
-
-bool tern_jinja_has_test(const char *name)
-{
-    return find(name) >= 0;
 }
 
 tern_status tern_jinja_apply_test(struct jinja_run *run,

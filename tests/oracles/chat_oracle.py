@@ -1,0 +1,197 @@
+"""chat_oracle.py - chat templates against transformers' apply_chat_template, text for text.
+
+    python chat_oracle.py TERN_BINARY WORK_FOLDER
+
+Every template of the llama-cpp-python source package (some seventy, of real models) over a table of conversations, with
+and without generation prompt: the same text, or a failure of both. Those that we refuse as unsupported are listed; none
+of them may be of a family that Tern runs. CHAT_TEMPLATES names a folder of *.jinja to take in place of the package.
+"""
+import concurrent.futures
+import datetime
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+
+tern, work = sys.argv[1], pathlib.Path(sys.argv[2])
+work.mkdir(parents=True, exist_ok=True)
+
+PACKAGE = "llama-cpp-python"
+OURS = ["llama", "Llama", "Qwen", "gemma", "Mistral", "mistral", "Ministral", "Phi", "SmolLM", "Hermes"]
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "description": "Weather of a place: \"now\" & <later>, ±1 °C.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "place": {"type": "string", "description": "A town, e.g. 東京"},
+                "days": {"type": "integer", "enum": [1, 2, 3], "default": 1},
+                "exact": {"type": "boolean"},
+                "limits": {"type": "array", "items": {"type": "number"}, "minItems": 0},
+            },
+            "required": ["place"],
+        },
+    },
+}
+CALL = {"id": "call12345", "type": "function",
+        "function": {"name": "get_weather", "arguments": {"place": "Zürich", "days": 2, "exact": True, "limits": [1.5, 1e-7]}}}
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def assistant(text, **more):
+    return {"role": "assistant", "content": text, **more}
+
+
+def system(text):
+    return {"role": "system", "content": text}
+
+
+CHATS = {
+    "one": {"messages": [user("Hi")]},
+    "system": {"messages": [system("Be brief."), user("Hi")]},
+    "turns": {"messages": [user("a"), assistant("b"), user("c"), assistant("d"), user("e")]},
+    "system turns": {"messages": [system("S"), user("a"), assistant("b"), user("c")]},
+    "ends with assistant": {"messages": [user("a"), assistant("b")]},
+    "system only": {"messages": [system("S")]},
+    "two users": {"messages": [user("a"), user("b")]},
+    "assistant first": {"messages": [assistant("b"), user("a")]},
+    "late system": {"messages": [user("a"), assistant("b"), system("S"), user("c")]},
+    "unicode": {"messages": [system("Σ ß ı ǆ"), user("naïve 東京 🙂\u200d🙂 \u0301"), assistant("Ａ\u2028b\u00a0"), user("\ufeffend")]},
+    "white space": {"messages": [system("  S \n"), user("\n\n a \t\n"), assistant(" b\n\n"), user("c\r\n")]},
+    "empty": {"messages": [user(""), assistant(""), user("x")]},
+    "special text": {"messages": [user("<|im_end|> </s> {{ x }} {% if %} <think>a</think> 'q' \"d\" \\ & <b>"), assistant("[INST] <|eot_id|>"), user("ok")]},
+    "thinking": {"messages": [user("a"), assistant("<think>\nwhy\n</think>\n\nb"), user("c"), assistant("<think>x</think>d")]},
+    "reasoning": {"messages": [user("a"), assistant("b", reasoning_content="because"), user("c")]},
+    "list content": {"messages": [user([{"type": "text", "text": "part one"}, {"type": "text", "text": " part two"}])]},
+    "mixed content": {"messages": [system([{"type": "text", "text": "S"}]), user("a"), assistant([{"type": "text", "text": "b"}]), user("c")]},
+    "other role": {"messages": [user("a"), {"role": "critic", "content": "b"}, user("c")]},
+    "null content": {"messages": [user("a"), {"role": "assistant", "content": None, "tool_calls": [CALL]}]},
+    "no content": {"messages": [{"role": "user"}]},
+    "number content": {"messages": [user(7), assistant(1.5)]},
+    "none": {"messages": []},
+    "tools": {"messages": [user("Weather?")], "tools": [TOOL]},
+    "tools system": {"messages": [system("S"), user("Weather?")], "tools": [TOOL, {**TOOL, "function": {**TOOL["function"], "name": "other"}}]},
+    "tool call": {"messages": [user("Weather?"), {"role": "assistant", "content": "", "tool_calls": [CALL]}], "tools": [TOOL]},
+    "tool result": {"messages": [user("Weather?"), {"role": "assistant", "tool_calls": [CALL]},
+                                 {"role": "tool", "name": "get_weather", "tool_call_id": "call12345", "content": "{\"celsius\": 21.5}"},
+                                 assistant("21.5 °C"), user("Thanks")], "tools": [TOOL]},
+    "tool result object": {"messages": [user("Weather?"), {"role": "assistant", "tool_calls": [CALL]},
+                                        {"role": "tool", "name": "get_weather", "tool_call_id": "call12345", "content": {"celsius": 21.5, "ok": None}}],
+                           "tools": [TOOL]},
+    "two calls": {"messages": [user("Weather?"), {"role": "assistant", "content": "Let me see.", "tool_calls": [CALL, {**CALL, "id": "call54321"}]},
+                               {"role": "tool", "name": "get_weather", "tool_call_id": "call12345", "content": "1"},
+                               {"role": "tool", "name": "get_weather", "tool_call_id": "call54321", "content": "2"}], "tools": [TOOL]},
+    "string arguments": {"messages": [user("Weather?"), {"role": "assistant", "tool_calls": [
+        {**CALL, "function": {"name": "get_weather", "arguments": "{\"place\": \"Bern\"}"}}]}], "tools": [TOOL]},
+    "calls without tools": {"messages": [user("Weather?"), {"role": "assistant", "tool_calls": [CALL]},
+                                         {"role": "tool", "tool_call_id": "call12345", "content": "x"}]},
+    "no tools": {"messages": [user("Hi")], "tools": []},
+}
+VARIABLES = [{}, {"enable_thinking": False}, {"enable_thinking": True}, {"xml_tools": True, "thinking": True},
+             {"reasoning_effort": "low", "model_identity": "M"}]
+
+
+def folder_of_templates():
+    given = os.environ.get("CHAT_TEMPLATES")
+    if given:
+        return pathlib.Path(given)
+    source = work / "source"
+    done = subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
+                           "--no-binary", PACKAGE, "--no-build-isolation", "--dest", source, PACKAGE],
+                          capture_output=True, text=True)
+    archives = sorted(source.glob("*.tar.gz")) if source.is_dir() else []
+    if not archives:
+        sys.exit("chat_oracle: pip could not download the source of %s: %s" % (PACKAGE, done.stderr[-400:]))
+    with tarfile.open(archives[0]) as archive:
+        for member in archive:
+            if member.name.endswith(".jinja") and member.isfile():
+                (work / pathlib.Path(member.name).name).write_bytes(archive.extractfile(member).read())
+    return work
+
+
+def expected(tokenizer, chat, prompt, variables):
+    try:
+        text = tokenizer.apply_chat_template(chat["messages"], tools=chat.get("tools"), tokenize=False,
+                                             add_generation_prompt=prompt, **variables)
+        return True, text
+    except Exception as error:  # whatever jinja, Python or transformers raise
+        return False, "%s: %s" % (type(error).__name__, str(error)[:200])
+
+
+def found(folder, chat_file, prompt, variables):
+    command = [tern, "tokenizer", "template", "--tokenizer", folder, "--messages", chat_file]
+    command += ["--generation-prompt"] if prompt else []
+    command += ["--set=%s=%s" % (name, json.dumps(value)) for name, value in variables.items()]
+    done = subprocess.run([str(word) for word in command], capture_output=True)
+    if done.returncode == 0:
+        return True, done.stdout.decode()
+    if done.returncode != 2:
+        sys.exit("chat_oracle: status %d of %s: %s" % (done.returncode, command, done.stderr.decode()[-400:]))
+    return False, done.stderr.decode()
+
+
+def check(name, source):
+    """Differences of one template, and how many texts were equal, failed alike, were refused as unsupported."""
+    folder = work / "models" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "chat_template.jinja").write_bytes(source)
+    specials = {"bos_token": "<s>", "eos_token": "</s>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(specials))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), **specials)
+    tokenizer.chat_template = source.decode()
+    differences, equal, alike, refused = [], 0, 0, set()
+    for chat_name, chat in CHATS.items():
+        for variables in (v for v in VARIABLES if all(word in tokenizer.chat_template for word in v)):
+            for prompt in (False, True):
+                want = expected(tokenizer, chat, prompt, variables)
+                got = found(folder, work / "chats" / (chat_name + ".json"), prompt, variables)
+                if not chat["messages"] and not want[0]:
+                    continue  # transformers' own rule: no conversation without messages
+                if got[0] and want[0] and got[1] == want[1]:
+                    equal += 1
+                elif not got[0] and not want[0]:
+                    alike += 1
+                elif not got[0] and "not supported" in got[1]:
+                    refused.add(got[1].split(": ", 2)[-1].strip())
+                else:
+                    differences.append("%s / %s / prompt %s / %s\n  want %r\n  got  %r" % (name, chat_name, prompt, variables, want, got))
+    return name, differences, equal, alike, refused
+
+
+(work / "chats").mkdir(exist_ok=True)
+for chat_name, chat in CHATS.items():
+    (work / "chats" / (chat_name + ".json")).write_text(json.dumps(chat))
+templates = {path.stem: path.read_bytes() for path in sorted(folder_of_templates().glob("*.jinja"))}
+if len(templates) < 50:
+    sys.exit("chat_oracle: found %d templates; expected at least 50" % len(templates))
+day = datetime.date.today()
+failed, equal, alike, refusals = [], 0, 0, {}
+with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    for name, differences, same, both, refused in pool.map(lambda item: check(*item), templates.items()):
+        equal += same
+        alike += both
+        failed += differences
+        if refused:
+            refusals[name] = refused
+if day != datetime.date.today():
+    sys.exit("chat_oracle: the day changed meanwhile, and templates write it: run it again")
+for name, sentences in refusals.items():
+    print("refused: %s: %s" % (name, "; ".join(sorted(sentences))))
+    if any(word in name for word in OURS):
+        failed.append("%s is of a family of ours, and refused: %s" % (name, sentences))
+for difference in failed[:40]:
+    print(difference)
+print("chat_oracle: %d templates, %d texts equal, %d failures of both, %d templates refused, %d differences"
+      % (len(templates), equal, alike, len(refusals), len(failed)))
+sys.exit(1 if failed else 0)
