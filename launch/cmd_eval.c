@@ -16,8 +16,8 @@ static tern_status read_text(const struct tern_loaded *loaded,
 {
     struct tern_map map;
     TERN_RETURN_IF_ERR(tern_map_open(path, &map));
-    tern_status status =
-        tern_loaded_encode(loaded, (const char *)map.data, map.bytes, false, ids, count);
+    tern_status status = tern_loaded_encode(loaded, (const char *)map.data, map.bytes,
+                                            TERN_TEXT_AS_IT_IS, ids, count);
     tern_map_close(&map);
     return status;
 }

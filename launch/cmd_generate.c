@@ -4,6 +4,7 @@
 #include "launch/options.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "runtime/chat/chat.h"
 #include "runtime/generate/generate.h"
 
 #include <errno.h>
@@ -19,6 +20,7 @@ struct settings {
     int64_t max_tokens, top_k, seed;
     double temperature, top_p, min_p;
     struct tern_option_list stops;
+    const char *system;
     bool echo, chat;
 };
 
@@ -33,10 +35,8 @@ static tern_status emit(void *context, const char *text, size_t bytes)
 
 static tern_status check(const struct settings *s)
 {
-    if (s->chat) {
-        return tern_fail(
-            TERN_ERR_UNSUPPORTED,
-            "--chat: chat templates are not in this version; give the text with --prompt");
+    if (s->system != NULL && !s->chat) {
+        return tern_fail(TERN_ERR_USAGE, "--system: expected --chat with it");
     }
     if ((s->prompt == NULL) == (s->prompt_file == NULL)) {
         return tern_fail(
@@ -56,20 +56,47 @@ static tern_status check(const struct settings *s)
     return TERN_OK;
 }
 
+/* The prompt through the model's chat template, and what ends the answer. */
+static tern_status apply_template(const char *model,
+                                  const struct settings *s,
+                                  const struct tern_loaded *loaded,
+                                  struct tern_text *text,
+                                  struct tern_generate_request *request)
+{
+    struct tern_template *template;
+    if (loaded->tokenizer == NULL) {
+        return tern_fail(TERN_ERR_INPUT, "%s: --chat needs the model's tokenizer", model);
+    }
+    TERN_RETURN_IF_ERR(tern_template_open(model, NULL, &template));
+    tern_status status =
+        tern_chat_prompt(template, s->system, request->prompt, request->prompt_bytes, text);
+    if (status == TERN_OK) {
+        status = tern_chat_end(template, loaded->tokenizer, &request->end_id);
+    }
+    tern_template_close(template);
+    request->prompt = text->data;
+    request->prompt_bytes = text->length;
+    request->is_rendered = true;
+    return status;
+}
+
 static tern_status run(const char *model, const struct settings *s)
 {
     struct tern_loaded loaded;
+    struct tern_text chat;
     char *text = NULL;
     size_t bytes = s->prompt != NULL ? strlen(s->prompt) : 0;
     if (s->prompt_file != NULL) {
         TERN_RETURN_IF_ERR(tern_file_read(s->prompt_file, PROMPT_BYTES_MAX, &text, &bytes));
     }
+    tern_text_init(&chat);
     tern_status status;
     struct tern_generate_result result;
     TERN_GOTO_IF_ERR(status, tern_loaded_open(model, TERN_LOADED_AUTO, &loaded), out);
     struct tern_generate_request request = {
         .prompt = text != NULL ? text : s->prompt,
         .prompt_bytes = bytes,
+        .end_id = -1,
         .max_tokens = s->max_tokens,
         .sampling = {.temperature = s->temperature,
                      .top_k = s->top_k,
@@ -80,6 +107,9 @@ static tern_status run(const char *model, const struct settings *s)
         .stop_count = s->stops.count,
         .emit = emit,
     };
+    if (s->chat) {
+        TERN_GOTO_IF_ERR(status, apply_template(model, s, &loaded, &chat, &request), close);
+    }
     if (s->echo) {
         TERN_GOTO_IF_ERR(status, emit(NULL, request.prompt, request.prompt_bytes), close);
     }
@@ -92,6 +122,7 @@ static tern_status run(const char *model, const struct settings *s)
 close:
     tern_loaded_close(&loaded);
 out:
+    tern_text_fini(&chat);
     tern_free(text);
     return status;
 }
@@ -165,7 +196,12 @@ tern_status tern_command_generate(int argc, char **argv, int *exit_code)
         {.name = "chat",
          .kind = TERN_OPTION_FLAG,
          .target = &s.chat,
-         .help = "apply the model's chat template"},
+         .help = "the prompt is a question to a chat model, put by the model's chat template"},
+        {.name = "system",
+         .kind = TERN_OPTION_STRING,
+         .target = &s.system,
+         .value_name = "TEXT",
+         .help = "with --chat: what the system says first (default: nothing)"},
     };
     const struct tern_command_spec spec = {
         .name = "generate",

@@ -125,11 +125,11 @@ static tern_status run(const char *model, const char *prompt, const char *number
             tern_fail(TERN_ERR_MEMORY, "cannot allocate a list of %lld tokens", (long long)top);
         goto out;
     }
-    TERN_GOTO_IF_ERR(
-        status,
-        numbers != NULL ? parse_ids(&loaded, numbers, &ids, &s.count)
-                        : tern_loaded_encode(&loaded, prompt, strlen(prompt), true, &ids, &s.count),
-        out);
+    TERN_GOTO_IF_ERR(status,
+                     numbers != NULL ? parse_ids(&loaded, numbers, &ids, &s.count)
+                                     : tern_loaded_encode(&loaded, prompt, strlen(prompt),
+                                                          TERN_TEXT_PROMPT, &ids, &s.count),
+                     out);
     s.ids = ids;
     status = tern_score(&loaded, ids, s.count, score_row, &s);
 out:

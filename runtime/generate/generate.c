@@ -40,8 +40,9 @@ static tern_status encode_prompt(struct generator *g)
 {
     int64_t count;
     int64_t context = g->loaded->model.config.context;
+    enum tern_loaded_text kind = g->request->is_rendered ? TERN_TEXT_RENDERED : TERN_TEXT_PROMPT;
     TERN_RETURN_IF_ERR(tern_loaded_encode(g->loaded, g->request->prompt, g->request->prompt_bytes,
-                                          true, &g->ids, &count));
+                                          kind, &g->ids, &count));
     g->result->prompt_tokens = count;
     if (count == 0) {
         return tern_fail(TERN_ERR_USAGE, "the prompt is empty: expected at least one token");
@@ -81,7 +82,7 @@ static tern_status decode(struct generator *g)
         int32_t id =
             tern_sampler_pick(g->sampler, g->logits, &request->sampling, g->result->tokens);
         g->result->tokens++;
-        if (tern_loaded_is_end(g->loaded, id)) {
+        if (id == request->end_id || tern_loaded_is_end(g->loaded, id)) {
             g->result->finish_reason = "stop";
             break;
         }

@@ -9,6 +9,8 @@
 struct tern_generate_request {
     const char *prompt;
     size_t prompt_bytes;
+    bool is_rendered; /* by a chat template: all special tokens are in the prompt */
+    int32_t end_id;   /* one more token that ends the text; -1: none */
     int64_t max_tokens;
     struct tern_sampling sampling;
     const char *const *stops; /* at most TERN_STOPS_MAX, none empty */

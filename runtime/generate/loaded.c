@@ -73,10 +73,38 @@ static tern_status open_device(struct tern_loaded *loaded)
     return tern_device_open(compute.backend, compute.threads, &loaded->device);
 }
 
+/* With the ids before it, if the text is a prompt. */
+static tern_status encode(const struct tern_tokenizer *tokenizer,
+                          const char *text,
+                          size_t bytes,
+                          enum tern_loaded_text kind,
+                          int32_t **ids_out,
+                          int64_t *count_out)
+{
+    int before = 0;
+    const int32_t *prefix = tern_tokenizer_prefix(tokenizer, &before);
+    TERN_RETURN_IF_ERR(tern_tokenizer_encode(tokenizer, text, bytes, kind != TERN_TEXT_AS_IT_IS,
+                                             ids_out, count_out));
+    if (kind != TERN_TEXT_PROMPT || before == 0) {
+        return TERN_OK;
+    }
+    size_t all = ((size_t)*count_out + (size_t)before) * sizeof **ids_out;
+    int32_t *ids = tern_realloc("tokens", *ids_out, all);
+    if (ids == NULL) {
+        tern_free(*ids_out);
+        return tern_fail(TERN_ERR_MEMORY, "cannot allocate %zu bytes of tokens", all);
+    }
+    memmove(ids + before, ids, (size_t)*count_out * sizeof *ids);
+    memcpy(ids, prefix, (size_t)before * sizeof *ids);
+    *ids_out = ids;
+    *count_out += before;
+    return TERN_OK;
+}
+
 tern_status tern_loaded_encode(const struct tern_loaded *loaded,
                                const char *text,
                                size_t bytes,
-                               bool add_special,
+                               enum tern_loaded_text kind,
                                int32_t **ids_out,
                                int64_t *count_out)
 {
@@ -88,8 +116,7 @@ tern_status tern_loaded_encode(const struct tern_loaded *loaded,
             "text cannot become tokens: there is no tokenizer.json beside ckpt/ in the run "
             "directory, or in the model's folder; copy it there");
     }
-    TERN_RETURN_IF_ERR(
-        tern_tokenizer_encode(loaded->tokenizer, text, bytes, add_special, &ids, count_out));
+    TERN_RETURN_IF_ERR(encode(loaded->tokenizer, text, bytes, kind, &ids, count_out));
     for (int64_t i = 0; i < *count_out; i++) {
         if (ids[i] < 0 || ids[i] >= vocab) {
             int32_t id = ids[i];

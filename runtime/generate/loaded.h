@@ -30,11 +30,17 @@ enum tern_loaded_precision {
 TERN_MUST_CHECK tern_status tern_loaded_open(const char *model,
                                              enum tern_loaded_precision precision,
                                              struct tern_loaded *out);
+/* How a text becomes tokens. */
+enum tern_loaded_text {
+    TERN_TEXT_AS_IT_IS, /* special tokens in it are text */
+    TERN_TEXT_RENDERED, /* they are tokens, and all that the model wants are there: a chat template's text */
+    TERN_TEXT_PROMPT, /* they are tokens, and what the tokenizer puts before a text (BOS) is put there */
+};
 /* Tokens of a text, all within the model's vocabulary; tern_alloc'd. */
 TERN_MUST_CHECK tern_status tern_loaded_encode(const struct tern_loaded *loaded,
                                                const char *text,
                                                size_t bytes,
-                                               bool add_special,
+                                               enum tern_loaded_text kind,
                                                int32_t **ids_out,
                                                int64_t *count_out);
 /* Whether a text ends with this token. */
