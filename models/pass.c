@@ -35,6 +35,7 @@ struct tern_pass {
     const struct tern_model *model;
     struct tern_device *device;
     struct tern_pass_options options;
+    struct tern_dptr starts; /* i32 (N) of packed documents, or null */
     struct tern_dptr memory;
     int64_t n;
     int64_t chunk_rows; /* rows of logits at a time */
@@ -315,6 +316,20 @@ void tern_pass_freeze(struct tern_pass *pass, struct tern_dptr weights)
     pass->frozen = weights;
 }
 
+tern_status tern_pass_pack(struct tern_pass *pass, struct tern_dptr starts)
+{
+    const struct tern_ops *ops = pass->device->ops;
+    if (!tern_dptr_is_null(starts) && !ops->has_documents) {
+        return tern_fail(
+            TERN_ERR_UNSUPPORTED,
+            "backend %s cannot keep documents in one sequence apart, which data.format: "
+            "chat needs",
+            ops->device->name);
+    }
+    pass->starts = starts;
+    return TERN_OK;
+}
+
 /* What a caller gives as weights is what is trained. Returns the model's. */
 static struct tern_dptr take_weights(struct tern_pass *pass, struct tern_dptr weights)
 {
@@ -383,6 +398,7 @@ static tern_status rope(struct tern_pass *pass, struct tern_dptr qkv, bool backw
                                           .x = qkv,
                                           .cos = pass->cos,
                                           .sin = pass->sin,
+                                          .starts = pass->starts,
                                           .n = pass->n,
                                           .t = pass->options.sequence,
                                           .heads = c->heads + c->kv_heads,
@@ -408,6 +424,7 @@ static struct tern_attention_args attention_args(const struct tern_pass *pass,
         .v = tern_dptr_at(s->qkv, q + kv, dtype),
         .out = s->att,
         .lse = s->lse,
+        .starts = pass->starts,
         .b = pass->options.batch,
         .tq = t,
         .tkv = t,
@@ -516,6 +533,7 @@ static tern_status forward(struct tern_pass *pass,
     TERN_RETURN_IF_ERR(tern_op_embed_fwd(
         pass->device, &(struct tern_embed_fwd_args){
                           .ids = ids,
+                          .starts = pass->starts,
                           .wte = weight_at(model, weights, model->token_embedding),
                           .wpe = weight_at(model, weights, model->position_embedding),
                           .out = stream.x,
@@ -829,6 +847,7 @@ static tern_status embed_backward(struct tern_pass *pass,
     return tern_op_embed_bwd(pass->device,
                              &(struct tern_embed_bwd_args){
                                  .ids = ids,
+                                 .starts = pass->starts,
                                  .dout = pass->dstream,
                                  .dwte = tern_dptr_at(grads, model->token_embedding, TERN_F32),
                                  .dwpe = dwpe,

@@ -100,6 +100,9 @@ void tern_pass_destroy(struct tern_pass *pass);
 /* With options.lora: the model's weights, before the first pass. What the functions below call
  * weights, gradients and buckets are those of the adapters then. */
 void tern_pass_freeze(struct tern_pass *pass, struct tern_dptr weights);
+/* starts i32 (B, T), read by every pass from now on: documents packed into sequences (kernels/ops.h); null: none.
+ * TERN_ERR_UNSUPPORTED: the device cannot. */
+TERN_MUST_CHECK tern_status tern_pass_pack(struct tern_pass *pass, struct tern_dptr starts);
 /* nll (B, T) f32 of targets given ids; both i32 (B, T). rows <= batch sequences are used. */
 TERN_MUST_CHECK tern_status tern_pass_eval(struct tern_pass *pass,
                                            struct tern_dptr weights,
