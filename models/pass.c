@@ -319,7 +319,7 @@ void tern_pass_freeze(struct tern_pass *pass, struct tern_dptr weights)
 tern_status tern_pass_pack(struct tern_pass *pass, struct tern_dptr starts)
 {
     const struct tern_ops *ops = pass->device->ops;
-    if (!tern_dptr_is_null(starts) && !ops->has_documents) {
+    if (!tern_dptr_is_null(starts) && (ops->lacks & TERN_LACKS_DOCUMENTS) != 0) {
         return tern_fail(
             TERN_ERR_UNSUPPORTED,
             "backend %s cannot keep documents in one sequence apart, which data.format: "
