@@ -1,5 +1,4 @@
 /* infer.c - tokens in, logits out, keys and values kept: memory, embeddings, positions, the head. */
-#include "kernels/blocks.h"
 #include "models/infer_impl.h"
 #include "runtime/base/check.h"
 #include "runtime/base/mem.h"
@@ -169,9 +168,7 @@ static tern_status take_host(struct tern_infer *infer)
         infer->ids_host =
             tern_alloc_zero("infer", (size_t)infer->options.positions, sizeof *infer->ids_host);
     }
-    infer->staging =
-        tern_alloc_zero("infer", (size_t)(infer->options.chunk * c->width), sizeof *infer->staging);
-    bool is_whole = infer->staging != NULL && (c->experts == 0 || infer->starts_host != NULL) &&
+    bool is_whole = (c->experts == 0 || infer->starts_host != NULL) &&
                     (c->rope_scaling != TERN_ROPE_LONGROPE || infer->ids_host != NULL);
     return is_whole ? TERN_OK
                     : tern_fail(TERN_ERR_MEMORY, "cannot allocate buffers of an inference pass");
@@ -218,7 +215,6 @@ void tern_infer_destroy(struct tern_infer *infer)
     tern_infer_layers_fini(infer);
     tern_free(infer->starts_host);
     tern_free(infer->ids_host);
-    tern_free(infer->staging);
     tern_free(infer);
 }
 
@@ -238,66 +234,26 @@ void tern_infer_expect(struct tern_infer *infer, int64_t length)
     infer->expected = length;
 }
 
-/* Rows of the embedding from where the host can read them, in their own type. */
-static tern_status embed_on_host(struct tern_infer *infer, const int32_t *ids, int64_t n)
-{
-    const struct tern_model *model = infer->model;
-    int64_t c = model->config.width;
-    float scale = tern_model_embedding_scale(&model->config, model->dtype);
-    size_t row_bytes = 0;
-    TERN_CHECK(infer->embedding->host != NULL);
-    TERN_CHECK(tern_dtype_row_bytes(infer->embedding->dtype, c, &row_bytes));
-    for (int64_t i = 0; i < n; i++) {
-        float *row = infer->staging + i * c;
-        tern_blocks_decode(infer->embedding->dtype,
-                           (const char *)infer->embedding->host + (size_t)ids[i] * row_bytes, c,
-                           row);
-        for (int64_t j = 0; j < c && scale != 1; j++) {
-            row[j] *= scale;
-        }
-    }
-    if (model->dtype == TERN_BF16) {
-        tern_f32_to_bf16_in_place(infer->staging, n * c);
-    }
-    return infer->device->ops->device->upload(infer->device, infer->x, infer->staging,
-                                              (size_t)(n * c) * tern_dtype_bytes(model->dtype));
-}
-
 static tern_status embed(struct tern_infer *infer, const int32_t *ids, int64_t n)
 {
     const struct tern_model *model = infer->model;
     float scale = tern_model_embedding_scale(&model->config, model->dtype);
-    struct tern_embed_fwd_args args = {
-        .ids = infer->ids,
-        .wte = infer->embedding->data,
-        .wpe = infer->positions,
-        .out = infer->x,
-        .n = n,
-        .t = n,
-        .c = model->config.width,
-        .v = model->config.vocab_size,
-        .first_position = infer->position,
-        .scale = scale != 1 ? scale : 0,
-        .dtype = model->dtype,
-    };
-    if (infer->embedding->dtype == model->dtype) {
-        TERN_RETURN_IF_ERR(infer->device->ops->device->upload(infer->device, infer->ids, ids,
-                                                              (size_t)n * sizeof *ids));
-        return tern_op_embed_fwd(infer->device, &args);
-    }
-    TERN_RETURN_IF_ERR(embed_on_host(infer, ids, n));
-    if (tern_dptr_is_null(infer->positions)) {
-        return TERN_OK;
-    }
-    return tern_op_add(infer->device,
-                       &(struct tern_add_args){
-                           .a = infer->x,
-                           .b = tern_dptr_at(infer->positions,
-                                             infer->position * model->config.width, model->dtype),
-                           .y = infer->x,
-                           .n = n * model->config.width,
-                           .dtype = model->dtype,
-                       });
+    TERN_RETURN_IF_ERR(infer->device->ops->device->upload(infer->device, infer->ids, ids,
+                                                          (size_t)n * sizeof *ids));
+    return tern_op_embed_fwd(infer->device, &(struct tern_embed_fwd_args){
+                                                .ids = infer->ids,
+                                                .wte = infer->embedding->data,
+                                                .wpe = infer->positions,
+                                                .out = infer->x,
+                                                .n = n,
+                                                .t = n,
+                                                .c = model->config.width,
+                                                .v = model->config.vocab_size,
+                                                .first_position = infer->position,
+                                                .scale = scale != 1 ? scale : 0,
+                                                .dtype = model->dtype,
+                                                .wte_dtype = infer->embedding->dtype,
+                                            });
 }
 
 /* n tokens through the model, their keys and values into the cache. */

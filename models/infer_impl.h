@@ -54,7 +54,6 @@ struct tern_infer {
     int64_t expected;  /* length that the sequence will have at least */
     int64_t length;    /* that the rotary positions in the cache were made for */
     int32_t *ids_host; /* (positions), where positions may have to be made anew; else NULL */
-    float *staging;    /* host (chunk, C): embeddings to upload */
 
     struct tern_dptr memory;
     struct tern_dptr ids;            /* i32 (chunk) */

@@ -24,19 +24,25 @@ static bool is_host(struct tern_device *device)
     return tern_device_borrow(device, device, &probe);
 }
 
-/* Whether a matrix of this type is used as it is: products can be computed from it, and are no
- * slower than from the model's dtype. */
+/* Whether a matrix is used in the type that its file has: the device computes from that. Products
+ * take f16 and blocks only where the rows of W are its outputs. */
 static bool keeps_type(struct tern_device *device,
                        const struct tern_model *model,
-                       enum tern_dtype dtype)
+                       const struct tern_param *param,
+                       const struct tern_param_source *source)
 {
-    return dtype == model->dtype || (is_host(device) && dtype == TERN_BF16);
+    enum tern_dtype dtype = source->tensor->dtype;
+    bool is_head = param->role == TERN_ROLE_TOKEN_EMBEDDING || param->role == TERN_ROLE_HEAD;
+    bool is_out_in =
+        is_head || model->config.features.is_out_in || source->layout == TERN_LAYOUT_TRANSPOSED;
+    bool takes_stored = (device->ops->lacks & TERN_LACKS_STORED) == 0;
+    return dtype == model->dtype ||
+           (takes_stored && (dtype == TERN_BF16 || (tern_dtype_is_stored(dtype) && is_out_in)));
 }
 
 static bool is_aligned(const struct tern_stored_tensor *tensor)
 {
-    size_t step =
-        tern_dtype_block_elements(tensor->dtype) > 1 ? 2 : tern_dtype_bytes(tensor->dtype);
+    size_t step = tern_dtype_is_stored(tensor->dtype) ? 1 : tern_dtype_bytes(tensor->dtype);
     return (uintptr_t)tensor->data % step == 0;
 }
 
@@ -45,7 +51,7 @@ static enum way way_of(const struct tern_model *model,
                        const struct tern_param *param,
                        const struct tern_param_source *source)
 {
-    if (param->rank == 1 || !keeps_type(device, model, source->tensor->dtype)) {
+    if (param->rank == 1 || !keeps_type(device, model, param, source)) {
         return WAY_CONVERT;
     }
     /* positions are added by an op that takes one type */
@@ -121,7 +127,8 @@ static tern_status copy_paired(struct tern_device *device,
     return status;
 }
 
-void tern_f32_to_bf16_in_place(float *values, int64_t n)
+/* n f32 become n bf16 at the beginning of the same memory. */
+static void to_bf16(float *values, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         tern_bf16 half = tern_f32_to_bf16(values[i]);
@@ -151,7 +158,7 @@ static tern_status convert(struct tern_device *device,
         TERN_GOTO_IF_ERR(
             status, tern_param_source_read(source, param, &model->config, row, count, rows), out);
         if (model->dtype == TERN_BF16) {
-            tern_f32_to_bf16_in_place(rows, n);
+            to_bf16(rows, n);
         }
         TERN_GOTO_IF_ERR(
             status,
@@ -186,13 +193,13 @@ static tern_status place_one(struct tern_placed *placed,
     if (source->layout == TERN_LAYOUT_PAIRED) {
         return copy_paired(placed->device, model, param, source, item->data);
     }
-    item->host = first_byte(param, source);
+    const char *bytes = first_byte(param, source);
     if (way == WAY_BORROW) {
-        bool is_borrowed = tern_device_borrow(placed->device, item->host, &item->data);
+        bool is_borrowed = tern_device_borrow(placed->device, bytes, &item->data);
         (void)is_borrowed; /* way_of has asked */
         return TERN_OK;
     }
-    return placed->device->ops->device->upload(placed->device, item->data, item->host,
+    return placed->device->ops->device->upload(placed->device, item->data, bytes,
                                                stored_bytes(param, source));
 }
 

@@ -10,7 +10,6 @@ struct tern_placed_tensor {
     struct tern_dptr data;
     enum tern_dtype dtype; /* of vectors always the model's */
     bool is_transposed;    /* lies as (shape[1], shape[0]) */
-    const void *host;      /* the same values in host memory, NULL where there are none */
 };
 
 struct tern_placed {
@@ -34,8 +33,6 @@ TERN_MUST_CHECK tern_status tern_placed_load(const struct tern_model *model,
                                              const struct tern_pretrained *pretrained,
                                              struct tern_placed *out);
 void tern_placed_fini(struct tern_placed *placed);
-/* n f32 become n bf16 at the beginning of the same memory. */
-void tern_f32_to_bf16_in_place(float *values, int64_t n);
 /* Bytes that load will take on the device. */
 size_t tern_placed_bytes(const struct tern_model *model,
                          struct tern_device *device,
