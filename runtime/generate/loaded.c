@@ -5,67 +5,6 @@
 #include "runtime/generate/weights.h"
 #include "runtime/plan/compute.h"
 
-/* One tensor to its place, through `rows` (f32, room for the largest piece). */
-enum {
-    PIECE_ELEMENTS = 4 << 20
-};
-
-static tern_status load_param(struct tern_loaded *loaded,
-                              struct tern_weights *weights,
-                              const struct tern_param *param,
-                              float *rows,
-                              struct tern_dptr stage)
-{
-    const struct tern_device_table *table = loaded->device->ops->device;
-    int64_t step = PIECE_ELEMENTS / param->shape[1];
-    step = step < 1 ? 1 : step;
-    for (int64_t row = 0; row < param->shape[0]; row += step) {
-        int64_t take = param->shape[0] - row < step ? param->shape[0] - row : step;
-        int64_t n = take * param->shape[1];
-        TERN_RETURN_IF_ERR(tern_weights_read(weights, param, row, take, rows));
-        TERN_RETURN_IF_ERR(table->upload(loaded->device, stage, rows, (size_t)n * sizeof *rows));
-        struct tern_cast_args cast = {
-            .src = stage,
-            .dst = tern_dptr_at(loaded->weights, param->offset + row * param->shape[1],
-                                loaded->model.dtype),
-            .n = n,
-            .src_dtype = TERN_F32,
-            .dst_dtype = loaded->model.dtype,
-        };
-        TERN_RETURN_IF_ERR(tern_op_cast(loaded->device, &cast));
-    }
-    return TERN_OK;
-}
-
-static tern_status load_weights(struct tern_loaded *loaded, struct tern_weights *weights)
-{
-    const struct tern_device_table *table = loaded->device->ops->device;
-    const struct tern_params *params = &loaded->model.params;
-    int64_t largest = PIECE_ELEMENTS;
-    for (int i = 0; i < params->count; i++) {
-        largest = params->items[i].shape[1] > largest ? params->items[i].shape[1] : largest;
-    }
-    TERN_RETURN_IF_ERR(tern_weights_check(weights, params));
-    size_t bytes = (size_t)params->flat_size * tern_dtype_bytes(loaded->model.dtype);
-    TERN_RETURN_IF_ERR(table->alloc(loaded->device, "weights", bytes, &loaded->weights));
-    float *rows = tern_alloc("load", (size_t)largest * sizeof *rows);
-    struct tern_dptr stage = {0};
-    tern_status status = TERN_OK;
-    if (rows == NULL) {
-        return tern_fail(TERN_ERR_MEMORY, "cannot allocate %lld values to read weights",
-                         (long long)largest);
-    }
-    TERN_GOTO_IF_ERR(
-        status, table->alloc(loaded->device, "load", (size_t)largest * sizeof *rows, &stage), out);
-    for (int i = 0; i < params->count; i++) {
-        TERN_GOTO_IF_ERR(status, load_param(loaded, weights, &params->items[i], rows, stage), out);
-    }
-out:
-    table->free(loaded->device, stage);
-    tern_free(rows);
-    return status;
-}
-
 static tern_status open_device(struct tern_loaded *loaded)
 {
     struct tern_compute compute;
@@ -153,7 +92,8 @@ static tern_status place(struct tern_loaded *loaded, struct tern_weights *weight
     if (pretrained != NULL) {
         return tern_placed_load(&loaded->model, loaded->device, pretrained, &loaded->placed);
     }
-    TERN_RETURN_IF_ERR(load_weights(loaded, weights));
+    TERN_RETURN_IF_ERR(
+        tern_weights_load(weights, &loaded->model, loaded->device, NULL, &loaded->weights));
     return tern_placed_flat(&loaded->model, loaded->device, loaded->weights, &loaded->placed);
 }
 

@@ -6,7 +6,9 @@
 #ifndef TERN_RUNTIME_GENERATE_WEIGHTS_H
 #define TERN_RUNTIME_GENERATE_WEIGHTS_H
 
+#include "io/hash.h"
 #include "models/pretrained.h"
+#include "models/transformer.h"
 
 struct tern_weights;
 
@@ -35,5 +37,13 @@ TERN_MUST_CHECK tern_status tern_weights_read(struct tern_weights *weights,
                                               int64_t row,
                                               int64_t count,
                                               float *dst);
+/* All tensors of a model of these numbers into a flat block of its dtype, which the caller frees on
+ * the device, also after a failure. hash, if not NULL, is updated with names, shapes and f32 values
+ * in the order of the table. */
+TERN_MUST_CHECK tern_status tern_weights_load(struct tern_weights *weights,
+                                              const struct tern_model *model,
+                                              struct tern_device *device,
+                                              struct tern_hash *hash,
+                                              struct tern_dptr *out);
 
 #endif

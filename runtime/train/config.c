@@ -2,6 +2,7 @@
 #include "runtime/train/config.h"
 
 #include "io/file.h"
+#include "models/lora.h"
 #include "runtime/base/mem.h"
 #include "runtime/train/config_check.h"
 
@@ -160,6 +161,16 @@ static const struct tern_config_row g_rows[] = {
     {"reclaim", "deadline_seconds", TERN_CONFIG_F64, AT(reclaim.deadline_seconds), 0, ABOVE_0,
      86400, NULL, "25", "seconds", "from the notice to the end of the machine"},
 
+    {"lora", "rank", TERN_CONFIG_I64, AT(lora.rank), 0, 0, TERN_LORA_RANK_MAX, NULL, NULL, "",
+     "tern finetune: adapters of this rank beside a frozen model; 0 or absent: train all weights"},
+    {"lora", "alpha", TERN_CONFIG_F64, AT(lora.alpha), 0, 0, 1e6, NULL, NULL, "",
+     "adapters count alpha / rank times; 0 or absent: 2 x rank"},
+    {"lora", "targets", TERN_CONFIG_STRINGS, AT(lora.targets), 0, 0, 0, NULL, NULL, "",
+     "last names of the modules that are adapted, such as q_proj, or all-linear; without it those "
+     "of attention"},
+    {"lora", "dropout", TERN_CONFIG_F64, AT(lora.dropout), 0, 0, 1, NULL, "0", "",
+     "of what goes into adapters; only 0"},
+
     {"parallel", "zero", TERN_CONFIG_I64, AT(parallel.zero), 0, 0, 3, NULL, "0", "",
      "what is split over the data-parallel ranks: 0 nothing, 1 optimizer state"},
     {"parallel", "tensor", TERN_CONFIG_I64, AT(parallel.tensor), 0, 1, 1024, NULL, "1", "ranks",
@@ -294,6 +305,7 @@ static tern_status parse(const char *name,
                          const char *const *overrides,
                          int override_count,
                          const struct tern_train_base *base,
+                         bool may_adapt,
                          struct tern_train_config *out)
 {
     struct tern_config_source source;
@@ -301,8 +313,10 @@ static tern_status parse(const char *name,
     tern_status status = tern_config_parse(&tern_train_schema, name, text, bytes, overrides,
                                            override_count, out, &source);
     if (status == TERN_OK || (status == TERN_ERR_CONFIG && !tern_config_is_broken(&source))) {
-        struct tern_config_check check = {.config = out, .source = &source, .base = base};
+        struct tern_config_check check = {
+            .config = out, .source = &source, .base = base, .may_adapt = may_adapt};
         tern_config_check_model(&check);
+        tern_config_check_lora(&check);
         tern_config_check_run(&check);
         status = tern_config_finish(&source);
     }
@@ -317,7 +331,7 @@ tern_status tern_train_config_parse(const char *name,
                                     int override_count,
                                     struct tern_train_config *out)
 {
-    return parse(name, text, bytes, overrides, override_count, NULL, out);
+    return parse(name, text, bytes, overrides, override_count, NULL, true, out);
 }
 
 static tern_status read_file(const char *path,
@@ -339,7 +353,7 @@ static tern_status read_file(const char *path,
         return tern_fail(status == TERN_ERR_MEMORY ? status : TERN_ERR_CONFIG,
                          "%s (expected a configuration file that can be read)", tern_detail());
     }
-    status = parse(path, text, bytes, overrides, override_count, base, out);
+    status = parse(path, text, bytes, overrides, override_count, base, base != NULL, out);
     tern_free(text);
     return status;
 }

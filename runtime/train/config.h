@@ -78,6 +78,12 @@ struct tern_config_reclaim {
     double deadline_seconds;
 };
 
+struct tern_config_lora {
+    int64_t rank; /* 0: all weights are trained */
+    double alpha, dropout;
+    struct tern_config_strings targets;
+};
+
 struct tern_config_parallel {
     int64_t zero, tensor, pipeline, context, expert;
 };
@@ -89,10 +95,11 @@ struct tern_train_config {
     struct tern_config_optimizer optimizer;
     struct tern_config_checkpoint checkpoint;
     struct tern_config_reclaim reclaim;
+    struct tern_config_lora lora;
     struct tern_config_parallel parallel;
 };
 
-/* The whole schema; rows of sections model, data, train, optimizer, checkpoint, reclaim,
+/* The whole schema; rows of sections model, data, train, optimizer, checkpoint, reclaim, lora,
  * parallel. */
 extern const struct tern_config_schema tern_train_schema;
 

@@ -9,6 +9,7 @@ struct tern_config_check {
     struct tern_train_config *config;
     struct tern_config_source *source;
     const struct tern_train_base *base; /* NULL: the file says what the model is */
+    bool may_adapt;                     /* false: the command trains no adapters */
 };
 
 #define TERN_CONFIG_PROBLEM(check, section, key, ...) \
@@ -31,6 +32,7 @@ static inline bool tern_config_check_is_set(const struct tern_config_check *chec
 
 /* Each fills what follows from other keys, and adds the problems it finds to the source. */
 void tern_config_check_model(const struct tern_config_check *check); /* config_model.c */
+void tern_config_check_lora(const struct tern_config_check *check);  /* config_lora.c */
 void tern_config_check_run(const struct tern_config_check *check);   /* config_check.c */
 
 #endif

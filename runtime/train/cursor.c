@@ -28,6 +28,8 @@ tern_status tern_cursor_write(const struct tern_cursor *cursor,
     if (cursor->base[0] != '\0') {
         TERN_RETURN_IF_ERR(tern_text_printf(out, ",\"base\":"));
         TERN_RETURN_IF_ERR(tern_json_quote(out, cursor->base, strlen(cursor->base)));
+        TERN_RETURN_IF_ERR(tern_text_printf(out, ",\"base_hash\":"));
+        TERN_RETURN_IF_ERR(tern_json_quote(out, cursor->base_hash, strlen(cursor->base_hash)));
     }
     TERN_RETURN_IF_ERR(tern_text_printf(out, ",\"config\":"));
     TERN_RETURN_IF_ERR(tern_json_quote(out, config_yaml, strlen(config_yaml)));
@@ -80,6 +82,7 @@ static tern_status read_document(const struct tern_json *root,
     TERN_RETURN_IF_ERR(read_chars(root, "data", out->data_id, sizeof out->data_id));
     if (tern_json_get(root, "base") != NULL) {
         TERN_RETURN_IF_ERR(read_chars(root, "base", out->base, sizeof out->base));
+        TERN_RETURN_IF_ERR(read_chars(root, "base_hash", out->base_hash, sizeof out->base_hash));
     }
     if (config_out == NULL) {
         return TERN_OK;

@@ -2,6 +2,7 @@
 #ifndef TERN_RUNTIME_TRAIN_CURSOR_H
 #define TERN_RUNTIME_TRAIN_CURSOR_H
 
+#include "io/hash.h"
 #include "runtime/base/status.h"
 #include "runtime/base/text.h"
 
@@ -17,10 +18,12 @@ struct tern_cursor {
     char isa[64];                      /* CPU instruction level that computed it */
     char data_id[64];                  /* of the training data; "" unknown */
     char base[TERN_CURSOR_BASE_BYTES]; /* MODEL that the run began as; "": from a seed */
+    char base_hash
+        [TERN_HASH_HEX_BYTES]; /* of its weights where they are frozen (adapters); "" where they are not */
 };
 
 /* {"format":1,"cursor":{step, updates, samples, tokens},"seed":..,"isa":..,"data":..,
- * "base":PATH,"config":YAML}, base only if there is one. The "cursor" object says nothing about machines: two runs that are the same have
+ * "base":PATH,"base_hash":..,"config":YAML}, base and base_hash only if there is one. The "cursor" object says nothing about machines: two runs that are the same have
  * the same one. */
 TERN_MUST_CHECK tern_status tern_cursor_write(const struct tern_cursor *cursor,
                                               const char *config_yaml,

@@ -285,6 +285,7 @@ static struct tern_pass_options pass_options(const struct tern_job *job)
         .recompute = job->config.train.recompute,
         .logits_bytes = has_own_memory(job) ? TERN_LOGITS_BYTES_GPU : 0,
         .backward = true,
+        .lora = job->has_lora ? &job->lora : NULL,
     };
 }
 
@@ -297,7 +298,11 @@ static void write_bills(struct tern_job *job, size_t workspace)
     job->device_bill.where = "GPU memory";
     int64_t batch = 4 * job->config.train.global_batch * job->config.train.sequence_length *
                     job->state.plan.lane_count / job->config.train.lanes * (int64_t)sizeof(int32_t);
-    tern_bill_add(device, "weights", state.weights);
+    if (job->has_lora) {
+        int64_t size = job->model.params.flat_size * (int64_t)tern_dtype_bytes(job->model.dtype);
+        tern_bill_add(device, "frozen weights", size);
+    }
+    tern_bill_add(device, job->has_lora ? "adapters" : "weights", state.weights);
     tern_bill_add(device, "fp32 master weights", state.master);
     tern_bill_add(device, "AdamW moments", state.moments);
     tern_bill_add(device, "gradients", state.gradients);
@@ -312,13 +317,39 @@ static void write_bills(struct tern_job *job, size_t workspace)
     tern_bill_add(host, "program and libraries", tern_rss_bytes());
 }
 
+static tern_status plan_adapters(struct tern_job *job)
+{
+    const struct tern_config_lora *lora = &job->config.lora;
+    const struct tern_lora_config config = {
+        .rank = lora->rank,
+        .alpha = lora->alpha,
+        .targets = (const char *const *)lora->targets.items,
+        .target_count = lora->targets.count,
+    };
+    if (lora->rank == 0) {
+        return TERN_OK;
+    }
+    TERN_RETURN_IF_ERR(tern_lora_init(&job->lora, &job->model, &config));
+    job->has_lora = true;
+    return TERN_OK;
+}
+
+double tern_job_flops_per_token(const struct tern_job *job)
+{
+    int64_t sequence = job->config.train.sequence_length;
+    return job->has_lora ? tern_lora_train_flops_per_token(&job->lora, sequence)
+                         : tern_model_train_flops_per_token(&job->model, sequence);
+}
+
 static tern_status plan_memory(struct tern_job *job, bool print)
 {
     enum tern_dtype dtype =
         job->config.train.precision == TERN_PRECISION_BF16 ? TERN_BF16 : TERN_F32;
     TERN_RETURN_IF_ERR(tern_model_init(&job->model, &job->config.model, dtype));
     job->has_model = true;
-    TERN_RETURN_IF_ERR(tern_train_state_plan(&job->state, &job->model.params, dtype, job->comm,
+    TERN_RETURN_IF_ERR(plan_adapters(job));
+    const struct tern_params *trained = job->has_lora ? &job->lora.params : &job->model.params;
+    TERN_RETURN_IF_ERR(tern_train_state_plan(&job->state, trained, dtype, job->comm,
                                              (int)job->config.train.lanes,
                                              has_own_memory(job) ? TERN_LANE_CHUNK_GPU : 0));
     job->has_state = true;
@@ -346,6 +377,11 @@ static tern_status plan_memory(struct tern_job *job, bool print)
             dtype == TERN_BF16 ? "bf16" : "fp32", job->device->ops->device->name,
             tern_device_isa(job->device), job->comm->size, job->comm->size == 1 ? "" : "s",
             tern_device_threads(job->device), tern_device_threads(job->device) == 1 ? "" : "s");
+        if (job->has_lora) {
+            tern_log_line("adapters of rank %lld, %s parameters, are trained; the model is frozen",
+                          (long long)job->lora.rank,
+                          tern_text_commas(job->lora.params.parameter_count, count));
+        }
         if (job->device_bill.count > 0) {
             tern_bill_print(&job->device_bill, 1, device_available);
         }
@@ -450,6 +486,7 @@ static tern_status restore(struct tern_job *job)
     }
     TERN_GOTO_IF_ERR(status, tern_train_state_load(&job->state, reader), out);
     snprintf(job->base, sizeof job->base, "%s", cursor.base);
+    snprintf(job->base_hash, sizeof job->base_hash, "%s", cursor.base_hash);
     job->state.step = cursor.step;
     job->state.updates = cursor.updates;
     job->state.tokens = cursor.tokens;
@@ -472,19 +509,35 @@ static tern_status begin(struct tern_job *job)
         return tern_fail(TERN_ERR_CORRUPT, "%s: its checkpoints are gone", job->run.path);
     }
     snprintf(job->base, sizeof job->base, "%s", tern_weights_path(weights));
-    TERN_RETURN_IF_ERR(tern_train_state_adopt_model(&job->state, weights));
     if (job->comm->rank == 0) {
         tern_log_info("starting from %s", job->base);
     }
-    return TERN_OK;
+    return job->has_lora ? tern_train_state_init(&job->state, (uint64_t)job->config.train.seed,
+                                                 job->compute.threads)
+                         : tern_train_state_adopt_model(&job->state, weights);
+}
+
+/* Adapters: the model beside them, the same on every rank and the same as ever. */
+static tern_status freeze(struct tern_job *job)
+{
+    if (!job->has_lora) {
+        return TERN_OK;
+    }
+    TERN_RETURN_IF_ERR(
+        tern_agree(job->comm, tern_origin_freeze(&job->origin, job->base, &job->model, job->device,
+                                                 job->base_hash)));
+    tern_pass_freeze(job->pass, job->origin.frozen);
+    return tern_comm_check_equal(job->comm, "the model that is adapted",
+                                 digest_bits(job->base_hash));
 }
 
 /* Every rank has its own part before any waits for the others' parts. */
 static tern_status open_state(struct tern_job *job)
 {
     tern_status status = job->found.is_there ? restore(job) : begin(job);
-    tern_origin_close(&job->origin);
     TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
+    TERN_RETURN_IF_ERR(freeze(job));
+    tern_origin_close_files(&job->origin);
     TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_train_state_publish(&job->state)));
     if (job->found.is_there && job->comm->rank == 0) {
         tern_log_info("resuming from %s, step %lld of %lld", job->resumed_from,
@@ -515,6 +568,7 @@ tern_status tern_job_progress(const struct tern_job *job, struct tern_text *out)
     snprintf(cursor.isa, sizeof cursor.isa, "%s", tern_device_isa(job->device));
     snprintf(cursor.data_id, sizeof cursor.data_id, "%s", job->data_id);
     snprintf(cursor.base, sizeof cursor.base, "%s", job->base);
+    snprintf(cursor.base_hash, sizeof cursor.base_hash, "%s", job->base_hash);
     return tern_cursor_write(&cursor, job->config_yaml.data, out);
 }
 
@@ -598,15 +652,18 @@ void tern_job_close(struct tern_job *job)
     if (job->has_state) {
         tern_train_state_fini(&job->state);
     }
+    if (job->has_lora) {
+        tern_lora_fini(&job->lora);
+    }
     if (job->has_model) {
         tern_model_fini(&job->model);
     }
+    tern_origin_close(&job->origin);
     tern_device_close(job->copier);
     tern_device_close(job->uploader);
     tern_device_close(job->reader);
     tern_device_close(job->comm_device);
     tern_device_close(job->device);
-    tern_origin_close(&job->origin);
     tern_tokens_close(job->val);
     tern_tokens_close(job->train);
     tern_tokenizer_close(job->tokenizer);

@@ -4,6 +4,7 @@
 
 #include "io/tokens.h"
 #include "kernels/open.h"
+#include "models/lora.h"
 #include "runtime/plan/bill.h"
 #include "runtime/plan/compute.h"
 #include "runtime/train/cursor.h"
@@ -37,6 +38,7 @@ struct tern_job {
     struct tern_comm *data_comm;     /* between devices; NULL: the host's carries gradients too */
     double peak_flops;               /* of this run: ranks of this machine share it; 0 unknown */
     struct tern_model model;
+    struct tern_lora lora; /* with has_lora: what is trained; the model is frozen */
     struct tern_train_state state;
     struct tern_pass *pass;
     struct tern_stepper *stepper;
@@ -48,12 +50,13 @@ struct tern_job {
     int64_t steps, first_step;
     struct tern_job_checkpoint found;
     char data_id[TERN_TOKENS_DIGEST_BYTES]; /* of data.train */
-    char base[TERN_CURSOR_BASE_BYTES];      /* MODEL that the run began as; "" from the seed */
-    char resumed_from[64];                  /* "step-00000040"; "" when new */
-    bool is_agreed;                         /* a failure that comes now is known to all ranks */
+    char base_hash[TERN_HASH_HEX_BYTES];
+    char base[TERN_CURSOR_BASE_BYTES]; /* MODEL that the run began as; "" from the seed */
+    char resumed_from[64];             /* "step-00000040"; "" when new */
+    bool is_agreed;                    /* a failure that comes now is known to all ranks */
     bool is_done; /* the checkpoint is at the last step already: nothing else was opened */
     bool is_finetuned;
-    bool has_config, has_model, has_state;
+    bool has_config, has_model, has_lora, has_state;
 };
 
 /* Everything up to the first step; with options->dry_run only up to the bill; is_done: only the run
@@ -61,6 +64,8 @@ struct tern_job {
 TERN_MUST_CHECK tern_status tern_job_open(struct tern_job *job,
                                           const struct tern_train_options *options);
 void tern_job_close(struct tern_job *job);
+/* Floating-point operations to train on one token. */
+double tern_job_flops_per_token(const struct tern_job *job);
 /* The JSON that goes with a checkpoint of the state as it is. */
 TERN_MUST_CHECK tern_status tern_job_progress(const struct tern_job *job, struct tern_text *out);
 

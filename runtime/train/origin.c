@@ -2,6 +2,7 @@
 #include "runtime/train/origin.h"
 
 #include "io/checkpoint.h"
+#include "runtime/base/mem.h"
 #include "runtime/train/config.h"
 
 #include <stdio.h>
@@ -11,9 +12,13 @@
 static tern_status read_run(struct tern_origin *origin, const char *run_dir)
 {
     char path[TERN_PATH_BYTES];
+    char *text;
+    size_t bytes;
     struct tern_train_config config = {0};
     TERN_RETURN_IF_ERR(tern_path_join(path, run_dir, "config.yaml"));
-    tern_status status = tern_train_config_read(path, NULL, 0, &config);
+    TERN_RETURN_IF_ERR(tern_file_read(path, TERN_CONFIG_FILE_BYTES_MAX, &text, &bytes));
+    tern_status status = tern_train_config_parse(path, text, bytes, NULL, 0, &config);
+    tern_free(text);
     origin->model = config.model;
     tern_train_config_fini(&config);
     TERN_RETURN_IF_ERR(status);
@@ -40,10 +45,60 @@ tern_status tern_origin_open(struct tern_origin *origin, const char *model, cons
     return TERN_OK;
 }
 
-void tern_origin_close(struct tern_origin *origin)
+/* Of a run that goes on: where its base was, or where the user says that it is now. */
+static tern_status reopen(struct tern_origin *origin, const char *recorded)
+{
+    bool is_there = tern_file_exists(recorded);
+    if (!is_there && !tern_file_exists(origin->name)) {
+        return tern_fail(TERN_ERR_CONFIG,
+                         "the model that the adapters belong to is gone: neither %s, where the run "
+                         "found it, nor %s is there",
+                         recorded, origin->name);
+    }
+    return tern_weights_open(is_there ? recorded : origin->name, &origin->weights);
+}
+
+tern_status tern_origin_freeze(struct tern_origin *origin,
+                               const char *recorded,
+                               const struct tern_model *model,
+                               struct tern_device *device,
+                               char hash[TERN_HASH_HEX_BYTES])
+{
+    struct tern_hash *sum;
+    char found[TERN_HASH_HEX_BYTES];
+    if (origin->weights == NULL) {
+        TERN_RETURN_IF_ERR(reopen(origin, recorded));
+    }
+    TERN_RETURN_IF_ERR(tern_hash_create(&sum));
+    origin->device = device;
+    tern_status status = tern_weights_load(origin->weights, model, device, sum, &origin->frozen);
+    tern_hash_hex(sum, found);
+    tern_hash_destroy(sum);
+    TERN_RETURN_IF_ERR(status);
+    if (hash[0] == '\0') {
+        strcpy(hash, found);
+    }
+    return strcmp(hash, found) == 0
+               ? TERN_OK
+               : tern_fail(TERN_ERR_CONFIG,
+                           "%s is not the model that the adapters belong to: its weights have the "
+                           "hash %s, expected %s",
+                           tern_weights_path(origin->weights), found, hash);
+}
+
+void tern_origin_close_files(struct tern_origin *origin)
 {
     tern_weights_close(origin->weights);
     origin->weights = NULL;
+}
+
+void tern_origin_close(struct tern_origin *origin)
+{
+    tern_origin_close_files(origin);
+    if (origin->device != NULL) {
+        origin->device->ops->device->free(origin->device, origin->frozen);
+        origin->device = NULL;
+    }
 }
 
 /* The first id that the two do not share, -1 if there is none. */

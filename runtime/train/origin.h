@@ -11,6 +11,9 @@ struct tern_origin {
     struct tern_model_config model;
     char tokenizer[TERN_PATH_BYTES]; /* "": none */
     struct tern_weights *weights;    /* NULL when the run goes on: it holds what it needs */
+    /* Of a run with adapters: */
+    struct tern_device *device;
+    struct tern_dptr frozen;
 };
 
 /* What MODEL is; of a run that has checkpoints, what it says it is, and MODEL is not looked at.
@@ -18,6 +21,17 @@ struct tern_origin {
 TERN_MUST_CHECK tern_status tern_origin_open(struct tern_origin *origin,
                                              const char *model,
                                              const char *run_dir);
+/* The weights that adapters are trained beside, in a flat block of origin->frozen; opens `recorded`
+ * (the path that the run's checkpoint names; "" when it begins), or else MODEL again. hash (XXH3-128)
+ * is checked if it is not "", else filled in. */
+TERN_MUST_CHECK tern_status tern_origin_freeze(struct tern_origin *origin,
+                                               const char *recorded,
+                                               const struct tern_model *model,
+                                               struct tern_device *device,
+                                               char hash[TERN_HASH_HEX_BYTES]);
+/* MODEL's files; what is frozen stays. */
+void tern_origin_close_files(struct tern_origin *origin);
+/* Everything; before the device is closed. */
 void tern_origin_close(struct tern_origin *origin);
 /* That a tokenizer read from `path` has the vocabulary of the MODEL's own, if it has one. */
 TERN_MUST_CHECK tern_status tern_origin_check_tokenizer(const struct tern_origin *origin,

@@ -220,7 +220,7 @@ static void log_step(struct loop *loop, double step_seconds)
     if (!is_first_rank(loop)) {
         return;
     }
-    double flops = tern_model_train_flops_per_token(&job->model, job->config.train.sequence_length);
+    double flops = tern_job_flops_per_token(job);
     double rate = (double)loop->result.tokens / step_seconds;
     tern_step_log_step(&loop->log,
                        &(struct tern_step_record){
