@@ -6,22 +6,6 @@ export TERN_THREADS=1
 make_data
 make_text 60000 7 >more.txt
 
-# tune N RUN ARGUMENTS...: tern finetune on N ranks (0: no mpirun)
-tune() {
-    local n=$1 to=$2
-    shift 2
-    if [ "$n" = 0 ]; then
-        "$TERN" finetune base tune.yaml --run-dir "$to" "$@" >last.log 2>&1
-    else
-        "${run[@]}" -np "$n" "$TERN" finetune base tune.yaml --run-dir "$to" "$@" >last.log 2>&1
-    fi
-}
-last_eval() { grep '"kind":"eval"' "$1/log.jsonl" | tail -n 1 | sed 's/.*"loss":\([^,]*\),.*/\1/'; }
-# What a user writes: no section model, no tokenizer.
-tune_config() { # FAMILY PRECISION
-    config "$1" "$2" | sed '/^model:/,/^data:/{/^data:/!d}; /^  tokenizer:/d; s/\[train.txt\]/[more.txt]/'
-}
-
 for family in gpt2 llama; do
     rm -rf base reference at_base run
     config "$family" fp32 >base.yaml
@@ -29,23 +13,22 @@ for family in gpt2 llama; do
     tune_config "$family" fp32 >tune.yaml
 
     # It begins at MODEL's weights: a step that changes nothing leaves the loss that MODEL had.
-    tune 0 at_base --set train.steps=1 --set train.eval_every=1 --set optimizer.warmup_steps=0 \
-        --set optimizer.lr=1e-30 --set optimizer.lr_min=0 || fail "$family: one step"
+    tune 0 base at_base "${still[@]}" || fail "$family: one step"
     [ "$(last_eval at_base)" = "$(last_eval base)" ] || fail "$family: begins at loss $(last_eval at_base), not $(last_eval base)"
 
-    tune 0 reference || fail "$family: fine-tuning"
+    tune 0 base reference || fail "$family: fine-tuning"
     [ "$(digest reference)" != "$(digest base)" ] || fail "$family: nothing was learnt"
     cmp -s reference/tokenizer.json base/tokenizer.json || fail "the run has not MODEL's tokenizer"
     for n in 1 2 3; do
-        tune "$n" run || fail "$family on $n ranks"
+        tune "$n" base run || fail "$family on $n ranks"
         [ "$(digest run)" = "$(digest reference)" ] || fail "$family: $n ranks differ"
         rm -rf run
     done
     # Killed after its first checkpoint, MODEL lost: the run goes on by itself, on other ranks.
-    TERN_FAULT=ckpt.shard@2:kill tune 1 run && fail "not killed"
+    TERN_FAULT=ckpt.shard@2:kill tune 1 base run && fail "not killed"
     [ "$(cat run/ckpt/LATEST)" != step-00000020 ] || fail "killed at the end"
     mv base hidden
-    tune 2 run || fail "$family: going on without MODEL"
+    tune 2 base run || fail "$family: going on without MODEL"
     mv hidden base
     [ "$(digest run)" = "$(digest reference)" ] || fail "$family: a killed run differs"
     echo "ok: $family"

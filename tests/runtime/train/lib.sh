@@ -123,3 +123,23 @@ digest() { # RUN [STEP]
 state() {
     sed -n 's/.*"state":"\([a-z_]*\)".*/\1/p' "$(ls -t "$1"/launches/*.json | head -n 1)"
 }
+
+# tune N BASE RUN ARGUMENTS...: tern finetune BASE tune.yaml on N ranks (0: no mpirun)
+tune() {
+    local n=$1 base=$2 to=$3
+    shift 3
+    if [ "$n" = 0 ]; then
+        "$TERN" finetune "$base" tune.yaml --run-dir "$to" "$@" >last.log 2>&1
+    else
+        "${run[@]}" -np "$n" "$TERN" finetune "$base" tune.yaml --run-dir "$to" "$@" >last.log 2>&1
+    fi
+}
+# What a user of tern finetune writes: no section model, no tokenizer.
+tune_config() { # FAMILY PRECISION
+    config "$1" "$2" | sed '/^model:/,/^data:/{/^data:/!d}; /^  tokenizer:/d; s/\[train.txt\]/[more.txt]/'
+}
+# Arguments for one step that changes nothing.
+still=(--set train.steps=1 --set train.eval_every=1 --set optimizer.warmup_steps=0
+    --set optimizer.lr=1e-30 --set optimizer.lr_min=0)
+# Loss of the last evaluation of a run.
+last_eval() { grep '"kind":"eval"' "$1/log.jsonl" | tail -n 1 | sed 's/.*"loss":\([^,]*\),.*/\1/'; }
