@@ -2,6 +2,7 @@
 #include "io/tokenizer.h"
 
 #include "io/file.h"
+#include "io/gguf.h"
 #include "io/hash.h"
 #include "io/tokenizer_internal.h"
 #include "runtime/base/check.h"
@@ -39,8 +40,24 @@ void tern_tokenizer_fini(struct tern_tokenizer *tokenizer)
     tern_text_fini(&tokenizer->blob);
     tern_free(tokenizer->names);
     tern_free(tokenizer->merges);
+    tern_free(tokenizer->token_ranks);
     tern_free(tokenizer->prefix_ids);
     tern_free(tokenizer->suffix_ids);
+}
+
+/* A tokenizer.json, which is read whole. */
+static tern_status read_json(struct tern_tokenizer *tokenizer, const char *path)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    tern_status status = tern_file_read(path, FILE_BYTES_MAX, &text, &bytes);
+    if (status != TERN_OK) {
+        return tern_fail_prefix(status, "tokenizer");
+    }
+    tern_hash_bytes(text, bytes, tokenizer->hash);
+    status = tern_tokenizer_parse(tokenizer, path, text, bytes);
+    tern_free(text);
+    return status;
 }
 
 tern_status tern_tokenizer_open(const char *path, struct tern_tokenizer **out)
@@ -52,28 +69,19 @@ tern_status tern_tokenizer_open(const char *path, struct tern_tokenizer **out)
     } else {
         TERN_RETURN_IF_ERR(tern_path_join(file, "", path));
     }
-    char *text = NULL;
-    size_t bytes = 0;
-    struct tern_tokenizer *tokenizer = NULL;
-    tern_status status = tern_file_read(file, FILE_BYTES_MAX, &text, &bytes);
-    if (status != TERN_OK) {
-        return tern_fail_prefix(status, "tokenizer");
-    }
-    tokenizer = tern_alloc_zero("tokenizer", 1, sizeof *tokenizer);
+    struct tern_tokenizer *tokenizer = tern_alloc_zero("tokenizer", 1, sizeof *tokenizer);
     if (tokenizer == NULL) {
-        tern_free(text);
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate a tokenizer");
     }
-    tern_hash_bytes(text, bytes, tokenizer->hash);
     tokenizer->unknown_id = tokenizer->bos_id = tokenizer->eos_id = NONE;
-    status = tern_chars_init(&tokenizer->chars);
+    tern_status status = tern_chars_init(&tokenizer->chars);
     if (status == TERN_OK) {
-        status = tern_tokenizer_parse(tokenizer, file, text, bytes);
+        status = tern_gguf_is_file(file) ? tern_tokenizer_parse_gguf(tokenizer, file)
+                                         : read_json(tokenizer, file);
     }
     if (status == TERN_OK) {
         status = tern_tokenizer_finish(tokenizer);
     }
-    tern_free(text);
     if (status != TERN_OK) {
         tern_tokenizer_close(tokenizer);
         return status;
@@ -356,6 +364,17 @@ int32_t tern_tokenizer_find_text(const struct tern_tokenizer *tokenizer,
     return id;
 }
 
+int tern_tokenizer_missing_byte(const struct tern_tokenizer *tokenizer)
+{
+    for (int byte = 0; byte < 256; byte++) {
+        bool is_common = (byte >= ' ' && byte <= '~') || byte == '\n';
+        if (is_common && tokenizer->byte_ids[byte] < 0) {
+            return byte;
+        }
+    }
+    return NONE;
+}
+
 void tern_tokenizer_find_bytes(struct tern_tokenizer *tokenizer)
 {
     for (int byte = 0; byte < 256; byte++) {
@@ -400,19 +419,41 @@ void tern_tokenizer_add_merge(struct tern_tokenizer *tokenizer,
     tokenizer->rank_count = rank >= tokenizer->rank_count ? rank + 1 : tokenizer->rank_count;
 }
 
-const struct tern_merge *tern_tokenizer_merge(const struct tern_tokenizer *tokenizer,
-                                              int32_t left,
-                                              int32_t right)
+static struct tern_pair pair_by_text(const struct tern_tokenizer *tokenizer,
+                                     const struct tern_piece *left,
+                                     const struct tern_piece *right)
 {
+    const struct tern_pair none = {TERN_PAIR_NONE, NONE};
+    size_t bytes = (size_t)left->name_bytes + right->name_bytes;
+    char text[TERN_RANKED_BYTES_MAX];
+    if (bytes > (size_t)tokenizer->longest_name_bytes || bytes > TERN_RANKED_BYTES_MAX) {
+        return none;
+    }
+    memcpy(text, tokenizer->blob.data + left->name, left->name_bytes);
+    memcpy(text + left->name_bytes, tokenizer->blob.data + right->name, right->name_bytes);
+    int32_t id = tern_tokenizer_find(tokenizer, text, bytes);
+    if (id < 0 || tokenizer->token_ranks[id] < 0) {
+        return none;
+    }
+    return (struct tern_pair){tokenizer->token_ranks[id], id};
+}
+
+struct tern_pair tern_tokenizer_pair(const struct tern_tokenizer *tokenizer,
+                                     int32_t left,
+                                     int32_t right)
+{
+    if (tokenizer->token_ranks != NULL) {
+        return pair_by_text(tokenizer, &tokenizer->pieces[left], &tokenizer->pieces[right]);
+    }
     uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
     uint64_t slot = tern_word_mix(key) & tokenizer->merge_mask;
     for (;; slot = (slot + 1) & tokenizer->merge_mask) {
         const struct tern_merge *merge = &tokenizer->merges[slot];
         if (merge->key == key) {
-            return merge;
+            return (struct tern_pair){merge->rank, merge->result};
         }
         if (merge->key == TERN_MERGE_EMPTY) {
-            return NULL;
+            return (struct tern_pair){TERN_PAIR_NONE, NONE};
         }
     }
 }

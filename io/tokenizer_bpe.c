@@ -2,7 +2,8 @@
  * equals, as Hugging Face does. Up to SHORT_WORD_BYTES the lowest is found by looking at all. Longer
  * words keep, for each rank, a list of the places where it applies, and a heap of the ranks that have
  * any: 10 MB of one letter are a few passes over memory, where a heap of places would miss the cache
- * at every pop. */
+ * at every pop. That is quick where ranks ascend (a merge makes only pairs that come later), as they
+ * do in every vocabulary that was learnt; where they do not, the heap of places takes over. */
 #include "io/tokenizer_encode.h"
 #include "runtime/base/check.h"
 #include "runtime/base/mem.h"
@@ -12,7 +13,8 @@
 #include <string.h>
 
 enum {
-    NONE = -1
+    NONE = -1,
+    PUT_BACK_SHARE = 4, /* so many places put back a symbol, then another way is taken */
 };
 
 void tern_merger_fini(struct tern_merger *merger)
@@ -75,18 +77,35 @@ static int64_t symbols_of_chars(const struct tern_tokenizer *tokenizer,
     return count;
 }
 
+/* The symbols of a word of bytes. Some vocabularies lack bytes that their text never had. */
+static int64_t symbols_of_bytes(const struct tern_tokenizer *tokenizer,
+                                const uint8_t *word,
+                                size_t bytes,
+                                int32_t *ids)
+{
+    int64_t count = 0;
+    bool was_unknown = false;
+    for (size_t i = 0; i < bytes; i++) {
+        int32_t id = tokenizer->byte_ids[word[i]];
+        bool is_unknown = id < 0;
+        if (is_unknown && !(was_unknown && tokenizer->fuses_unknown)) {
+            id = tokenizer->unknown_id;
+        }
+        if (id >= 0) {
+            ids[count++] = id;
+        }
+        was_unknown = is_unknown;
+    }
+    return count;
+}
+
 static int64_t symbols_of(const struct tern_tokenizer *tokenizer,
                           const uint8_t *word,
                           size_t bytes,
                           int32_t *ids)
 {
-    if (tokenizer->model == TERN_MODEL_CHARS) {
-        return symbols_of_chars(tokenizer, word, bytes, ids);
-    }
-    for (size_t i = 0; i < bytes; i++) {
-        ids[i] = tokenizer->byte_ids[word[i]];
-    }
-    return (int64_t)bytes;
+    return tokenizer->model == TERN_MODEL_CHARS ? symbols_of_chars(tokenizer, word, bytes, ids)
+                                                : symbols_of_bytes(tokenizer, word, bytes, ids);
 }
 
 /* ---- short words ---- */
@@ -94,21 +113,23 @@ static int64_t symbols_of(const struct tern_tokenizer *tokenizer,
 /* Merges ids [count] in place; returns how many are left. count <= TERN_SHORT_WORD_BYTES */
 static int merge_short(const struct tern_tokenizer *tokenizer, int32_t *ids, int count)
 {
-    const struct tern_merge *pairs[TERN_SHORT_WORD_BYTES]; /* of (i, i + 1) */
+    struct tern_pair pairs[TERN_SHORT_WORD_BYTES]; /* of (i, i + 1) */
     for (int i = 0; i + 1 < count; i++) {
-        pairs[i] = tern_tokenizer_merge(tokenizer, ids[i], ids[i + 1]);
+        pairs[i] = tern_tokenizer_pair(tokenizer, ids[i], ids[i + 1]);
     }
     for (;;) {
         int best = NONE;
+        int32_t rank = TERN_PAIR_NONE;
         for (int i = 0; i + 1 < count; i++) {
-            if (pairs[i] != NULL && (best == NONE || pairs[i]->rank < pairs[best]->rank)) {
+            if (pairs[i].rank < rank) {
                 best = i;
+                rank = pairs[i].rank;
             }
         }
         if (best == NONE) {
             return count;
         }
-        ids[best] = pairs[best]->result;
+        ids[best] = pairs[best].result;
         count--;
         for (int i = best + 1; i < count; i++) {
             ids[i] = ids[i + 1];
@@ -117,10 +138,10 @@ static int merge_short(const struct tern_tokenizer *tokenizer, int32_t *ids, int
             pairs[i] = pairs[i + 1];
         }
         if (best > 0) {
-            pairs[best - 1] = tern_tokenizer_merge(tokenizer, ids[best - 1], ids[best]);
+            pairs[best - 1] = tern_tokenizer_pair(tokenizer, ids[best - 1], ids[best]);
         }
         if (best + 1 < count) {
-            pairs[best] = tern_tokenizer_merge(tokenizer, ids[best], ids[best + 1]);
+            pairs[best] = tern_tokenizer_pair(tokenizer, ids[best], ids[best + 1]);
         }
     }
 }
@@ -207,25 +228,37 @@ static void push_place(struct tern_merger *merger, int32_t rank, int32_t at)
     merger->first_place[rank] = slot;
 }
 
-/* The pair that begins at symbol `at`, NULL if it does not merge. */
-static const struct tern_merge *pair_at(const struct tern_merger *merger, int32_t at)
+/* The pair that begins at symbol `at`. */
+static struct tern_pair pair_at(const struct tern_merger *merger, int32_t at)
 {
     const struct tern_symbol *symbol = &merger->symbols[at];
     if (symbol->id == NONE || symbol->next == NONE) {
-        return NULL;
+        return (struct tern_pair){TERN_PAIR_NONE, NONE};
     }
-    return tern_tokenizer_merge(merger->tokenizer, symbol->id, merger->symbols[symbol->next].id);
+    return tern_tokenizer_pair(merger->tokenizer, symbol->id, merger->symbols[symbol->next].id);
 }
 
-/* Pushes the pair at `at`; returns its rank or INT32_MAX. */
+/* Pushes the pair at `at` if it merges; returns its rank. */
 static int32_t push_pair(struct tern_merger *merger, int32_t at)
 {
-    const struct tern_merge *merge = pair_at(merger, at);
-    if (merge == NULL) {
-        return INT32_MAX;
+    struct tern_pair pair = pair_at(merger, at);
+    if (pair.rank != TERN_PAIR_NONE) {
+        push_place(merger, pair.rank, at);
     }
-    push_place(merger, merge->rank, at);
-    return merge->rank;
+    return pair.rank;
+}
+
+/* Symbol `at` takes in the one after it. */
+static void merge_at(struct tern_merger *merger, int32_t at, int32_t result)
+{
+    struct tern_symbol *left = &merger->symbols[at];
+    struct tern_symbol *right = &merger->symbols[left->next];
+    left->id = result;
+    right->id = NONE;
+    left->next = right->next;
+    if (left->next != NONE) {
+        merger->symbols[left->next].previous = at;
+    }
 }
 
 static int compare_places(const void *left, const void *right)
@@ -263,33 +296,103 @@ static int32_t take_run(struct tern_merger *merger, int32_t rank)
     return count;
 }
 
-/* Merges everywhere that `rank`, the lowest, applies. Stops early, putting the rest back, if a
- * lower rank appears. */
+/* Merges everywhere that `rank`, the lowest, applies. Stops early, putting the rest back, if a rank
+ * appears that is lower, or the same (then the leftmost comes first). */
 static void merge_rank(struct tern_merger *merger, int32_t rank)
 {
     int32_t count = take_run(merger, rank);
     for (int32_t i = 0; i < count; i++) {
         int32_t at = merger->run[i];
-        const struct tern_merge *merge = pair_at(merger, at);
-        if (merge == NULL || merge->rank != rank) {
+        struct tern_pair pair = pair_at(merger, at);
+        if (pair.rank != rank) {
             continue; /* a merge beside it came first */
         }
-        struct tern_symbol *left = &merger->symbols[at];
-        struct tern_symbol *right = &merger->symbols[left->next];
-        left->id = merge->result;
-        right->id = NONE;
-        left->next = right->next;
-        if (left->next != NONE) {
-            merger->symbols[left->next].previous = at;
-        }
-        int32_t lowest = left->previous != NONE ? push_pair(merger, left->previous) : INT32_MAX;
+        merge_at(merger, at, pair.result);
+        int32_t previous = merger->symbols[at].previous;
+        int32_t lowest = previous != NONE ? push_pair(merger, previous) : TERN_PAIR_NONE;
         int32_t other = push_pair(merger, at); /* after the one before it: lists stay in order */
         lowest = other < lowest ? other : lowest;
-        if (lowest < rank) {
+        if (lowest <= rank) {
+            merger->put_back += count - i;
             while (++i < count) {
                 push_place(merger, rank, merger->run[i]);
             }
         }
+    }
+}
+
+/* ---- long words whose ranks do not ascend ---- */
+
+/* A heap of rank << 32 | place, in the memory of the places: a merge takes one out and puts at most
+ * two in, so that there are never more than two a symbol. */
+static void heap_push(uint64_t *heap, int64_t *count, uint64_t key)
+{
+    int64_t at = (*count)++;
+    while (at > 0 && heap[(at - 1) / 2] > key) {
+        heap[at] = heap[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    heap[at] = key;
+}
+
+static uint64_t heap_pop(uint64_t *heap, int64_t *count)
+{
+    uint64_t top = heap[0];
+    uint64_t moved = heap[--*count];
+    int64_t at = 0;
+    for (;;) {
+        int64_t child = at * 2 + 1;
+        if (child >= *count) {
+            break;
+        }
+        if (child + 1 < *count && heap[child + 1] < heap[child]) {
+            child++;
+        }
+        if (heap[child] >= moved) {
+            break;
+        }
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = moved;
+    return top;
+}
+
+static void heap_push_pair(const struct tern_merger *merger,
+                           uint64_t *heap,
+                           int64_t *count,
+                           int32_t at)
+{
+    int32_t rank = pair_at(merger, at).rank;
+    if (rank != TERN_PAIR_NONE) {
+        heap_push(heap, count, (uint64_t)rank << 32 | (uint32_t)at);
+    }
+}
+
+/* Finishes a word, of which some symbols are merged, in n log n whatever the ranks. */
+static void merge_by_heap(struct tern_merger *merger)
+{
+    uint64_t *heap = (void *)merger->places;
+    int64_t count = 0;
+    while (merger->rank_count > 0) {
+        merger->first_place[merger->ranks[--merger->rank_count]] = NONE;
+    }
+    for (int32_t at = 0; at != NONE; at = merger->symbols[at].next) {
+        heap_push_pair(merger, heap, &count, at);
+    }
+    while (count > 0) {
+        uint64_t key = heap_pop(heap, &count);
+        int32_t at = (int32_t)(key & UINT32_MAX);
+        struct tern_pair pair = pair_at(merger, at);
+        if (pair.rank != (int32_t)(key >> 32)) {
+            continue;
+        }
+        merge_at(merger, at, pair.result);
+        int32_t previous = merger->symbols[at].previous;
+        if (previous != NONE) {
+            heap_push_pair(merger, heap, &count, previous);
+        }
+        heap_push_pair(merger, heap, &count, at);
     }
 }
 
@@ -309,8 +412,12 @@ static tern_status merge_long(struct tern_merger *merger, int32_t *ids, int64_t 
     for (int32_t i = 0; i + 1 < count; i++) {
         push_pair(merger, i);
     }
-    while (merger->rank_count > 0) {
+    merger->put_back = 0;
+    while (merger->rank_count > 0 && merger->put_back <= PUT_BACK_SHARE * (int64_t)count) {
         merge_rank(merger, pop_rank(merger));
+    }
+    if (merger->rank_count > 0) {
+        merge_by_heap(merger);
     }
     *count_io = 0;
     for (int32_t at = 0; at != NONE; at = merger->symbols[at].next) {

@@ -82,7 +82,8 @@ static tern_status append_word(struct tern_encoder *encoder,
         return ask_model(encoder, word, bytes, ids);
     }
     TERN_RETURN_IF_ERR(tern_ids_reserve(ids, TERN_CACHED_WORD_BYTES));
-    if (bytes == 1 && tokenizer->model == TERN_MODEL_BYTES) {
+    if (bytes == 1 && tokenizer->model == TERN_MODEL_BYTES &&
+        tokenizer->byte_ids[(uint8_t)word[0]] >= 0) {
         ids->data[ids->count++] = tokenizer->byte_ids[(uint8_t)word[0]];
         return TERN_OK;
     }

@@ -68,6 +68,7 @@ struct tern_merger {
     int32_t *ranks;       /* heap of ranks with places, [rank_count] */
     int32_t rank_count;
     int32_t free_place;
+    int64_t put_back; /* places taken out and put back, in this word */
 };
 
 void tern_merger_fini(struct tern_merger *merger);

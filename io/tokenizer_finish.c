@@ -8,6 +8,21 @@ static bool begins_with_mark(const char *text, size_t bytes)
     return bytes >= TERN_MARK_BYTES && memcmp(text, tern_mark, TERN_MARK_BYTES) == 0;
 }
 
+/* The same where texts merge: what stands before a mark in some token. */
+static void find_breaks_in_tokens(struct tern_tokenizer *tokenizer)
+{
+    for (int64_t id = 0; id < tokenizer->vocab_size; id++) {
+        const struct tern_piece *piece = &tokenizer->pieces[id];
+        const char *text = tokenizer->blob.data + piece->name;
+        for (size_t at = 1; piece->is_present && at + TERN_MARK_BYTES <= piece->name_bytes; at++) {
+            if (begins_with_mark(text + at, TERN_MARK_BYTES)) {
+                tokenizer->joins_mark[(uint8_t)text[at - 1]] = true;
+            }
+        }
+    }
+    tokenizer->breaks_at_marks = tern_tokenizer_find(tokenizer, tern_mark, TERN_MARK_BYTES) >= 0;
+}
+
 /* Which bytes may stand before a mark that a merge joins to them. Only the last byte of a character
  * is looked at: some that never join count as joining. */
 static void find_breaks(struct tern_tokenizer *tokenizer)
@@ -117,7 +132,11 @@ tern_status tern_tokenizer_finish(struct tern_tokenizer *tokenizer)
 {
     TERN_RETURN_IF_ERR(tern_added_index(tokenizer));
     if (tokenizer->model == TERN_MODEL_CHARS) {
-        find_breaks(tokenizer);
+        if (tokenizer->token_ranks != NULL) {
+            find_breaks_in_tokens(tokenizer);
+        } else {
+            find_breaks(tokenizer);
+        }
     }
     tokenizer->cut_rule =
         tokenizer->model == TERN_MODEL_BYTES ? cut_of_bytes(tokenizer) : cut_of_marks(tokenizer);

@@ -19,7 +19,8 @@ enum {
     TERN_VOCAB_GAPS = 1 << 16, /* ids may leave that many free, and as many as there are tokens */
     TERN_SPECIAL_BYTES_MAX = 4096, /* longest text of an added token */
     TERN_TOKEN_BYTES_MAX = 1 << 20,
-    TERN_STEPS_MAX = 8, /* of a normalizer, of a pre-tokenizer */
+    TERN_RANKED_BYTES_MAX = 1024, /* longest token that merging of texts makes */
+    TERN_STEPS_MAX = 8,           /* of a normalizer, of a pre-tokenizer */
 };
 
 /* How a word becomes ids. */
@@ -136,11 +137,14 @@ struct tern_tokenizer {
     uint64_t merge_mask;
     int64_t merge_count;
     int32_t rank_count; /* ranks are below it */
+    /* Instead of merges: any two pieces merge whose texts together are a token with a rank, its own.
+     * [vocab_size], -1: none; NULL: there are merges. */
+    int32_t *token_ranks;
     bool ignore_merges;
-    int32_t byte_ids[256]; /* BYTES: all; CHARS, UNIGRAM: the fallback's, -1 if there is none */
+    int32_t byte_ids[256]; /* the bytes' own tokens (CHARS, UNIGRAM: the fallback's); -1: none */
     bool has_fallback;     /* all or some of byte_ids are used for what is unknown */
     bool fuses_unknown;
-    int32_t unknown_id;   /* -1: what is unknown is left out (CHARS), an error (UNIGRAM) */
+    int32_t unknown_id;   /* -1: what is unknown is left out */
     bool breaks_at_marks; /* CHARS: no merge crosses from a byte outside joins_mark to a mark */
     bool joins_mark[256];
     /* Unigram */
@@ -197,6 +201,9 @@ TERN_MUST_CHECK tern_status tern_tokenizer_parse(struct tern_tokenizer *tokenize
                                                  const char *name,
                                                  const char *text,
                                                  size_t bytes);
+/* The same from a GGUF file (tokenizer_gguf.c). */
+TERN_MUST_CHECK tern_status tern_tokenizer_parse_gguf(struct tern_tokenizer *tokenizer,
+                                                      const char *path);
 /* Frees what an (all zero or filled) tokenizer owns. */
 void tern_tokenizer_fini(struct tern_tokenizer *tokenizer);
 /* Makes room for ids below `count`. */
@@ -237,12 +244,21 @@ void tern_tokenizer_add_merge(struct tern_tokenizer *tokenizer,
                               int32_t right,
                               int32_t rank,
                               int32_t result);
-/* NULL if the pair does not merge. */
-const struct tern_merge *tern_tokenizer_merge(const struct tern_tokenizer *tokenizer,
-                                              int32_t left,
-                                              int32_t right);
+struct tern_pair {
+    int32_t rank; /* TERN_PAIR_NONE: the pair does not merge */
+    int32_t result;
+};
+enum {
+    TERN_PAIR_NONE = INT32_MAX
+};
+struct tern_pair tern_tokenizer_pair(const struct tern_tokenizer *tokenizer,
+                                     int32_t left,
+                                     int32_t right);
 /* Fills byte_ids: of the 256 bytes' own tokens (BYTES), of "<0x00>" and so on (else). */
 void tern_tokenizer_find_bytes(struct tern_tokenizer *tokenizer);
+/* The first printable ASCII character or newline without a token of its own, which every byte-level
+ * vocabulary has (bytes that the learner never saw may lack one); -1 if there is none. */
+int tern_tokenizer_missing_byte(const struct tern_tokenizer *tokenizer);
 /* Once pieces, merges and added tokens are whole: what matching, cutting and looking up need. */
 TERN_MUST_CHECK tern_status tern_tokenizer_finish(struct tern_tokenizer *tokenizer);
 

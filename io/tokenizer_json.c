@@ -179,36 +179,38 @@ static tern_status read_model_kind(struct tern_tokenizer_reader *reader,
 
 static tern_status check_bytes(const struct tern_tokenizer_reader *reader)
 {
-    for (int byte = 0; byte < 256; byte++) {
-        if (reader->tokenizer->byte_ids[byte] < 0) {
-            return tern_fail(
-                TERN_ERR_UNSUPPORTED,
-                "%s: model.vocab: no token for byte 0x%02x; expected one for each of the 256 bytes "
-                "(a byte-level vocabulary)",
-                reader->file, (unsigned)byte);
-        }
+    int missing = tern_tokenizer_missing_byte(reader->tokenizer);
+    if (missing >= 0) {
+        return tern_fail(
+            TERN_ERR_UNSUPPORTED,
+            "%s: model.vocab: no token for byte 0x%02x; expected one for each of the bytes that "
+            "print (a byte-level vocabulary)",
+            reader->file, (unsigned)missing);
     }
     return TERN_OK;
 }
 
-/* unk_token, fuse_unk and byte_fallback of a BPE model over characters. */
+/* unk_token ("" is none), fuse_unk and byte_fallback of a BPE model. */
 static tern_status read_unknown(struct tern_tokenizer_reader *reader, const struct tern_json *model)
 {
     struct tern_tokenizer *tokenizer = reader->tokenizer;
     size_t bytes = 0;
     const struct tern_json *unknown = tern_json_get(model, "unk_token");
     const char *name = tern_json_string(unknown, &bytes);
-    if (name != NULL) {
-        tokenizer->unknown_id = tern_tokenizer_find(tokenizer, name, bytes);
+    if (name != NULL && bytes > 0) {
+        tokenizer->unknown_id = tern_tokenizer_find_text(tokenizer, name, bytes);
         if (tokenizer->unknown_id < 0) {
             return tern_fail(TERN_ERR_INPUT, "%s: model.unk_token '%.64s' is not in model.vocab",
                              reader->file, name);
         }
-    } else if (!tern_reader_is_absent(unknown)) {
+    } else if (name == NULL && !tern_reader_is_absent(unknown)) {
         return tern_reader_expect(reader, unknown, "model.unk_token", TERN_JSON_STRING);
     }
     tokenizer->fuses_unknown = tern_json_bool(tern_json_get(model, "fuse_unk"), false);
     tokenizer->has_fallback = tern_json_bool(tern_json_get(model, "byte_fallback"), false);
+    if (tokenizer->model == TERN_MODEL_BYTES) {
+        return TERN_OK;
+    }
     if (tokenizer->unknown_id < 0 && !tokenizer->has_fallback) {
         return tern_reader_refuse(reader, "model",
                                   "BPE over characters that leaves out unknown ones",
@@ -240,8 +242,10 @@ static tern_status read_bpe(struct tern_tokenizer_reader *reader, const struct t
     TERN_RETURN_IF_ERR(tern_json_each(vocab, read_token, reader));
     TERN_RETURN_IF_ERR(tern_tokenizer_index_names(tokenizer, tokenizer->vocab_size));
     tern_tokenizer_find_bytes(tokenizer);
-    TERN_RETURN_IF_ERR(tokenizer->model == TERN_MODEL_BYTES ? check_bytes(reader)
-                                                            : read_unknown(reader, model));
+    TERN_RETURN_IF_ERR(read_unknown(reader, model));
+    if (tokenizer->model == TERN_MODEL_BYTES) {
+        TERN_RETURN_IF_ERR(check_bytes(reader));
+    }
     const struct tern_json *merges = tern_json_get(model, "merges");
     TERN_RETURN_IF_ERR(tern_reader_expect(reader, merges, "model.merges", TERN_JSON_ARRAY));
     return read_merges(reader, merges);

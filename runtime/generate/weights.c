@@ -86,7 +86,7 @@ static tern_status open_pretrained(struct tern_weights *weights, const char *mod
     TERN_RETURN_IF_ERR(tern_path_absolute(weights->path, model));
     weights->ids = weights->pretrained.ids;
     return weights->pretrained.gguf != NULL
-               ? TERN_OK
+               ? tern_path_absolute(weights->tokenizer, model)
                : tern_path_join(weights->tokenizer, model, "tokenizer.json");
 }
 

@@ -156,7 +156,7 @@ static const struct refusal of_bytes[] = {
     {"\"A\": ", "\"A\": 5, \"x\": ", TERN_ERR_INPUT, "model.vocab|given twice"},
     {"\"A\": ", "\"\": 299999, \"A\": ", TERN_ERR_INPUT, "model.vocab|expected an id"},
     {"\"A\": ", "\"\": 999, \"A\": ", TERN_ERR_INPUT, "id 999|0 bytes"},
-    {"\"A\": ", "\"AAA\": ", TERN_ERR_UNSUPPORTED, "0x41|256 bytes"},
+    {"\"A\": ", "\"AAA\": ", TERN_ERR_UNSUPPORTED, "0x41|byte-level"},
     {"\"A\": ", "\"\\ud800\": ", TERN_ERR_INPUT, "JSON"},
     {"\"merges\": [", "\"merges\": [\"a b c\", ", TERN_ERR_INPUT, "merges[0]|left right"},
     {"\"merges\": [", "\"merges\": [[\"a\"], ", TERN_ERR_INPUT, "merges[0]"},

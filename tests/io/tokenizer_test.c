@@ -129,18 +129,18 @@ static int64_t encode_by_definition(const struct tern_tokenizer *tokenizer,
     }
     for (;;) {
         int64_t best = -1;
-        const struct tern_merge *chosen = NULL;
+        struct tern_pair chosen = {TERN_PAIR_NONE, -1};
         for (int64_t i = 0; i + 1 < count; i++) {
-            const struct tern_merge *merge = tern_tokenizer_merge(tokenizer, ids[i], ids[i + 1]);
-            if (merge != NULL && (chosen == NULL || merge->rank < chosen->rank)) {
-                chosen = merge;
+            struct tern_pair pair = tern_tokenizer_pair(tokenizer, ids[i], ids[i + 1]);
+            if (pair.rank < chosen.rank) {
+                chosen = pair;
                 best = i;
             }
         }
-        if (chosen == NULL) {
+        if (best < 0) {
             return count;
         }
-        ids[best] = chosen->result;
+        ids[best] = chosen.result;
         memmove(ids + best + 1, ids + best + 2, (size_t)(count - best - 2) * sizeof *ids);
         count--;
     }

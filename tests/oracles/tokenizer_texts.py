@@ -139,13 +139,15 @@ def compare_decoding(tern, name, path, theirs, ids_lists):
     texts = {i: theirs.decode([i], skip_special_tokens=False) for i in range(theirs.get_vocab_size())}
     usable = [i for i, text in texts.items() if "\0" not in text]  # NUL ends a record
     lists = ids_lists + [[rng.choice(usable) for _ in range(rng.randrange(1, 40))] for _ in range(2000)]
+    # Theirs keeps a special token that is normalized into something else, as its set of special ones has it as written.
+    kept = {i for i, token in theirs.get_added_tokens_decoder().items() if token.special and theirs.id_to_token(i) != token.content}
     compared = 0
     for flags, skip in (([], False), (["--skip-special"], True)):
         lines = "".join(" ".join(map(str, ids)) + "\n" for ids in lists).encode()
         decoded = run(tern, "tokenizer", "decode", "--tokenizer", path, "--null", *flags, data=lines).split(b"\0")
         assert len(decoded) == len(lists) + 1
         for ids, text in zip(lists, decoded):
-            if has_half_characters([theirs.id_to_token(i) for i in ids]):
+            if has_half_characters([theirs.id_to_token(i) for i in ids]) or (skip and kept.intersection(ids)):
                 continue
             compared += 1
             expected = theirs.decode(ids, skip_special_tokens=skip)
