@@ -175,6 +175,18 @@ static tern_status read_factors(const struct reader *r,
     return TERN_OK;
 }
 
+/* A factor that we know at 1 only. */
+static tern_status check_one(const struct reader *r, const char *name)
+{
+    float value = 1;
+    TERN_RETURN_IF_ERR(read_f32(r, name, -1e9, 1e9, &value));
+    if (value != 1) {
+        return tern_fail(TERN_ERR_UNSUPPORTED, "%s: key %s.%s: found %g, expected 1",
+                         tern_gguf_path(r->gguf), r->arch, name, (double)value);
+    }
+    return TERN_OK;
+}
+
 static tern_status read_scaling(const struct reader *r, struct tern_model_config *c)
 {
     char key[KEY_BYTES];
@@ -193,6 +205,8 @@ static tern_status read_scaling(const struct reader *r, struct tern_model_config
         c->rope_scaling = TERN_ROPE_YARN;
         c->rope_original_context = c->context;
         TERN_RETURN_IF_ERR(read_f32(r, "rope.scaling.factor", 1e-3, 1e6, &c->rope_factor));
+        TERN_RETURN_IF_ERR(check_one(r, "rope.scaling.yarn_ext_factor"));
+        TERN_RETURN_IF_ERR(check_one(r, "rope.scaling.yarn_attn_factor"));
         TERN_RETURN_IF_ERR(read_f32(r, "rope.scaling.yarn_beta_fast", 0, 1e6, &c->rope_beta_fast));
         TERN_RETURN_IF_ERR(read_f32(r, "rope.scaling.yarn_beta_slow", 0, 1e6, &c->rope_beta_slow));
         return read_i64(r, "rope.scaling.original_context_length", 1, 1 << 22, false,
