@@ -210,6 +210,8 @@ static struct tern_cost cost_of(const struct bench *bench)
         return tern_cost_gemm(&a->gemm);
     case TERN_OP_BIAS_BWD:
         return tern_cost_bias_bwd(&a->bias_bwd);
+    case TERN_OP_GEMM_BIAS_BWD:
+        return tern_cost_gemm_bias_bwd(&a->gemm_bias_bwd);
     case TERN_OP_ATTENTION_FWD:
         return tern_cost_attention_fwd(&a->attention);
     case TERN_OP_ATTENTION_BWD:

@@ -102,6 +102,36 @@ tern_status tern_args_check_bias_bwd(struct tern_device *device,
     return tern_check_finish(&check);
 }
 
+tern_status tern_args_check_gemm_bias_bwd(struct tern_device *device,
+                                          const struct tern_gemm_bias_bwd_args *args,
+                                          bool *is_empty_out)
+{
+    struct tern_check check = tern_check_begin(device, TERN_OP_GEMM_BIAS_BWD, args);
+    TERN_RETURN_IF_ERR(check.status);
+    const struct tern_gemm_args *gemm = &args->gemm;
+    struct tern_bias_bwd_args half = tern_gemm_bias_bwd_half(args);
+    TERN_RETURN_IF_ERR(tern_args_check_gemm(device, gemm, is_empty_out));
+    if (args->is_of_a ? !gemm->trans_a : gemm->trans_b) {
+        TERN_CHECK_REFUSE(&check, "%s: %s is stored (%s, k), expected (k, %s): sums are over k",
+                          check.op, args->is_of_a ? "a" : "b", args->is_of_a ? "m" : "n",
+                          args->is_of_a ? "m" : "n");
+    }
+    if (gemm->epilogue != TERN_EPILOGUE_NONE) {
+        TERN_CHECK_REFUSE(&check, "%s: epilogue is %d, expected none", check.op,
+                          (int)gemm->epilogue);
+    }
+    if (check.status != TERN_OK || *is_empty_out) {
+        return check.status;
+    }
+    const int64_t a[2] = {gemm->k, gemm->m}, b[2] = {gemm->k, gemm->n}, d[2] = {gemm->m, gemm->n};
+    tern_check_rows(&check, args->is_of_a ? "a" : "b", half.dy, half.dtype, args->is_of_a ? a : b,
+                    half.ldy, TERN_OPERAND_READ);
+    tern_check_rows(&check, "d", gemm->d, gemm->d_dtype, d, gemm->ldd, TERN_OPERAND_WRITE);
+    tern_check_vector(&check, "dbias", args->dbias, tern_check_side_of(half.dtype), half.n,
+                      TERN_OPERAND_WRITE);
+    return tern_check_finish(&check);
+}
+
 static void check_act_kind(struct tern_check *check, enum tern_act act)
 {
     if (act != TERN_ACT_GELU_TANH && act != TERN_ACT_SILU) {

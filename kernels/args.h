@@ -16,6 +16,7 @@ TERN_ARGS_CHECK(norm_fwd);
 TERN_ARGS_CHECK(norm_bwd);
 TERN_ARGS_CHECK(gemm);
 TERN_ARGS_CHECK(bias_bwd);
+TERN_ARGS_CHECK(gemm_bias_bwd);
 TERN_ARGS_CHECK(rope);
 TERN_ARGS_CHECK(add);
 TERN_ARGS_CHECK(cross_entropy);

@@ -81,6 +81,16 @@ struct tern_cost tern_cost_bias_bwd(const struct tern_bias_bwd_args *args)
     return (struct tern_cost){cells, cells * size_of(args->dtype) + side};
 }
 
+/* The factor is read once for both. */
+struct tern_cost tern_cost_gemm_bias_bwd(const struct tern_gemm_bias_bwd_args *args)
+{
+    struct tern_bias_bwd_args half = tern_gemm_bias_bwd_half(args);
+    struct tern_cost cost = tern_cost_gemm(&args->gemm);
+    cost.flops += (double)half.rows * (double)half.n;
+    cost.bytes += (double)half.n * 4 * (half.accumulate ? 2 : 1);
+    return cost;
+}
+
 double tern_cost_attention_pairs(int64_t tq, int64_t tkv, int64_t window)
 {
     double first = (double)(tkv - tq + 1), last = (double)tkv, count = (double)tq;

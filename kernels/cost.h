@@ -18,6 +18,7 @@ struct tern_cost tern_cost_norm_fwd(const struct tern_norm_fwd_args *args);
 struct tern_cost tern_cost_norm_bwd(const struct tern_norm_bwd_args *args);
 struct tern_cost tern_cost_gemm(const struct tern_gemm_args *args);
 struct tern_cost tern_cost_bias_bwd(const struct tern_bias_bwd_args *args);
+struct tern_cost tern_cost_gemm_bias_bwd(const struct tern_gemm_bias_bwd_args *args);
 struct tern_cost tern_cost_attention_fwd(const struct tern_attention_args *args);
 struct tern_cost tern_cost_attention_bwd(const struct tern_attention_args *args);
 struct tern_cost tern_cost_rope(const struct tern_rope_args *args);

@@ -14,6 +14,7 @@ static const char *const g_names[TERN_OP_COUNT] = {
     [TERN_OP_NORM_BWD] = "norm_bwd",
     [TERN_OP_GEMM] = "gemm",
     [TERN_OP_BIAS_BWD] = "bias_bwd",
+    [TERN_OP_GEMM_BIAS_BWD] = "gemm_bias_bwd",
     [TERN_OP_ATTENTION_FWD] = "attention_fwd",
     [TERN_OP_ATTENTION_BWD] = "attention_bwd",
     [TERN_OP_ROPE] = "rope",
@@ -156,6 +157,30 @@ tern_status tern_op_bias_bwd(struct tern_device *device, const struct tern_bias_
 {
     WRAP(TERN_OP_BIAS_BWD, bias_bwd, tern_args_check_bias_bwd(device, args, &is_empty),
          tern_cost_bias_bwd(args));
+}
+
+static tern_status gemm_then_bias_bwd(struct tern_device *device,
+                                      const struct tern_gemm_bias_bwd_args *args)
+{
+    bool is_empty = false;
+    TERN_RETURN_IF_ERR(tern_args_check_gemm_bias_bwd(device, args, &is_empty));
+    struct tern_bias_bwd_args half = tern_gemm_bias_bwd_half(args);
+    TERN_RETURN_IF_ERR(tern_op_gemm(device, &args->gemm));
+    return tern_op_bias_bwd(device, &half);
+}
+
+static tern_status gemm_bias_bwd(struct tern_device *device,
+                                 const struct tern_gemm_bias_bwd_args *args)
+{
+    WRAP(TERN_OP_GEMM_BIAS_BWD, gemm_bias_bwd,
+         tern_args_check_gemm_bias_bwd(device, args, &is_empty), tern_cost_gemm_bias_bwd(args));
+}
+
+tern_status tern_op_gemm_bias_bwd(struct tern_device *device,
+                                  const struct tern_gemm_bias_bwd_args *args)
+{
+    bool has_both = device == NULL || args == NULL || device->ops->gemm_bias_bwd != NULL;
+    return has_both ? gemm_bias_bwd(device, args) : gemm_then_bias_bwd(device, args);
 }
 
 tern_status tern_op_attention_fwd(struct tern_device *device,

@@ -146,6 +146,31 @@ struct tern_bias_bwd_args {
     enum tern_dtype dtype;
 };
 
+/* gemm, and in the same call the sums over k of one of its factors: the gradient of a bias beside that of its weight.
+ * is_of_a: dbias (m), of a, which is trans_a; else dbias (n), of b, which is not trans_b: the factor is stored (k, ...).
+ * dbias is overwritten, or added to with gemm.accumulate. A backend may have none: then it is gemm and bias_bwd. */
+struct tern_gemm_bias_bwd_args {
+    struct tern_gemm_args gemm; /* d f32, no epilogue */
+    struct tern_dptr dbias;     /* f32 */
+    bool is_of_a;
+};
+
+/* The second half of it on its own. */
+static inline struct tern_bias_bwd_args tern_gemm_bias_bwd_half(
+    const struct tern_gemm_bias_bwd_args *args)
+{
+    const struct tern_gemm_args *gemm = &args->gemm;
+    struct tern_bias_bwd_args half; /* C++ too */
+    half.dy = args->is_of_a ? gemm->a : gemm->b;
+    half.dbias = args->dbias;
+    half.rows = gemm->k;
+    half.n = args->is_of_a ? gemm->m : gemm->n;
+    half.ldy = args->is_of_a ? gemm->lda : gemm->ldb;
+    half.accumulate = gemm->accumulate;
+    half.dtype = args->is_of_a ? gemm->a_dtype : gemm->b_dtype;
+    return half;
+}
+
 enum {
     TERN_HEAD_WIDTH_MAX = 512,
     TERN_EXPERTS_MAX = 1024
@@ -345,6 +370,7 @@ struct tern_ops {
     tern_status (*norm_bwd)(struct tern_device *, const struct tern_norm_bwd_args *);
     tern_status (*gemm)(struct tern_device *, const struct tern_gemm_args *);
     tern_status (*bias_bwd)(struct tern_device *, const struct tern_bias_bwd_args *);
+    tern_status (*gemm_bias_bwd)(struct tern_device *, const struct tern_gemm_bias_bwd_args *);
     tern_status (*attention_fwd)(struct tern_device *, const struct tern_attention_args *);
     tern_status (*attention_bwd)(struct tern_device *, const struct tern_attention_args *);
     tern_status (*rope)(struct tern_device *, const struct tern_rope_args *);
@@ -387,6 +413,8 @@ TERN_MUST_CHECK tern_status tern_op_norm_bwd(struct tern_device *,
 TERN_MUST_CHECK tern_status tern_op_gemm(struct tern_device *, const struct tern_gemm_args *);
 TERN_MUST_CHECK tern_status tern_op_bias_bwd(struct tern_device *,
                                              const struct tern_bias_bwd_args *);
+TERN_MUST_CHECK tern_status tern_op_gemm_bias_bwd(struct tern_device *,
+                                                  const struct tern_gemm_bias_bwd_args *);
 TERN_MUST_CHECK tern_status tern_op_attention_fwd(struct tern_device *,
                                                   const struct tern_attention_args *);
 TERN_MUST_CHECK tern_status tern_op_attention_bwd(struct tern_device *,
@@ -420,6 +448,7 @@ enum tern_op {
     TERN_OP_NORM_BWD,
     TERN_OP_GEMM,
     TERN_OP_BIAS_BWD,
+    TERN_OP_GEMM_BIAS_BWD,
     TERN_OP_ATTENTION_FWD,
     TERN_OP_ATTENTION_BWD,
     TERN_OP_ROPE,

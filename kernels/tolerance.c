@@ -14,6 +14,7 @@ static const double g_steps[TERN_OP_COUNT] = {
     [TERN_OP_NORM_BWD] = 10,      /* hat 2, g 1, two means, three products, two additions */
     [TERN_OP_GEMM] = 2,           /* bias, accumulate */
     [TERN_OP_BIAS_BWD] = 1,       /* accumulate */
+    [TERN_OP_GEMM_BIAS_BWD] = 2,  /* accumulate */
     [TERN_OP_ATTENTION_FWD] = 10, /* scale, cap, exp 4, rescales of a running maximum, division */
     [TERN_OP_ATTENTION_BWD] = 14, /* scale, cap, exp 4, delta, difference, products */
     [TERN_OP_ROPE] = 3,           /* two products, one addition */

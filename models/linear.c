@@ -125,18 +125,13 @@ tern_status tern_linear_bwd_weight(const struct tern_linear_run *run,
         .d_dtype = TERN_F32,
         .compute = dtype,
     };
-    TERN_RETURN_IF_ERR(tern_op_gemm(run->device, &args));
     if (linear->bias < 0) {
-        return TERN_OK;
+        return tern_op_gemm(run->device, &args);
     }
-    struct tern_bias_bwd_args bias = {
-        .dy = dy,
+    struct tern_gemm_bias_bwd_args both = {
+        .gemm = args,
         .dbias = tern_dptr_at(grads, linear->bias, TERN_F32),
-        .rows = run->n,
-        .n = linear->out,
-        .ldy = linear->out,
-        .accumulate = accumulate,
-        .dtype = dtype,
+        .is_of_a = flip,
     };
-    return tern_op_bias_bwd(run->device, &bias);
+    return tern_op_gemm_bias_bwd(run->device, &both);
 }

@@ -79,26 +79,40 @@ MEMORY_OP(glu_bwd)
 MEMORY_OP(add)
 MEMORY_OP(cross_entropy)
 MEMORY_OP(adamw)
+MEMORY_OP(bias_bwd)
 MEMORY_OP(cast)
 
-static tern_status roof_bias_bwd(struct tern_device *device, const struct tern_bias_bwd_args *args)
+static tern_status add_gemm(struct tern_device *device,
+                            const struct tern_gemm_args *args,
+                            const char *beside)
 {
-    struct tern_cost cost = tern_cost_bias_bwd(args);
-    return of(device)->gpu.assumed.has_epilogues
-               ? TERN_OK
-               : add(device, "bias_bwd", cost,
-                     tern_roof_memory_seconds(&of(device)->gpu, cost.flops, cost.bytes), false);
+    static const char *const epilogues[] = {"", " +bias", " +bias+gelu", " *gelu'"};
+    char label[TERN_ROOF_LABEL_BYTES];
+    snprintf(label, sizeof label, "gemm %lld x %lld x %lld%s%s%s%s%s", (long long)args->m,
+             (long long)args->n, (long long)args->k, args->trans_a ? " a^T" : "",
+             args->trans_b ? " b^T" : "", args->accumulate ? " +=" : "", epilogues[args->epilogue],
+             beside);
+    return add(device, label, tern_cost_gemm(args), tern_roof_gemm_seconds(&of(device)->gpu, args),
+               true);
 }
 
 static tern_status roof_gemm(struct tern_device *device, const struct tern_gemm_args *args)
 {
-    static const char *const epilogues[] = {"", " +bias", " +bias+gelu", " *gelu'"};
-    char label[TERN_ROOF_LABEL_BYTES];
-    snprintf(label, sizeof label, "gemm %lld x %lld x %lld%s%s%s%s", (long long)args->m,
-             (long long)args->n, (long long)args->k, args->trans_a ? " a^T" : "",
-             args->trans_b ? " b^T" : "", args->accumulate ? " +=" : "", epilogues[args->epilogue]);
-    return add(device, label, tern_cost_gemm(args), tern_roof_gemm_seconds(&of(device)->gpu, args),
-               true);
+    return add_gemm(device, args, "");
+}
+
+/* The sums come with the product, from what it has loaded: assumed to cost nothing. Added to sums of before they lie in a
+ * buffer of their own, which takes a small kernel. */
+static tern_status roof_gemm_bias_bwd(struct tern_device *device,
+                                      const struct tern_gemm_bias_bwd_args *args)
+{
+    struct tern_bias_bwd_args half = tern_gemm_bias_bwd_half(args);
+    struct tern_cost fold = {0, 12 * (double)half.n};
+    TERN_RETURN_IF_ERR(add_gemm(device, &args->gemm, ", dbias"));
+    return args->gemm.accumulate
+               ? add(device, "dbias +=", fold,
+                     tern_roof_memory_seconds(&of(device)->gpu, fold.flops, fold.bytes), false)
+               : TERN_OK;
 }
 
 static tern_status roof_attention_fwd(struct tern_device *device,
@@ -303,6 +317,7 @@ static const struct tern_ops g_ops = {
     .norm_bwd = roof_norm_bwd,
     .gemm = roof_gemm,
     .bias_bwd = roof_bias_bwd,
+    .gemm_bias_bwd = roof_gemm_bias_bwd,
     .attention_fwd = roof_attention_fwd,
     .attention_bwd = roof_attention_bwd,
     .rope = roof_rope,

@@ -35,7 +35,6 @@ struct tern_roof_assumptions {
     double attention_backward; /* rate of the backward's products, of the forward's */
     double attention_products; /* products of the backward kernels, of the 5 of the formula */
     double attention_speedup;  /* of other kernels, over the rate in the machine's row */
-    bool has_epilogues;        /* bias_bwd comes with a product, at no cost */
     double gap_seconds;        /* between two kernels of a CUDA graph */
     double addition_seconds;   /* in double, when each needs the one before */
     double exchange_seconds;   /* latency of one exchange between GPUs */

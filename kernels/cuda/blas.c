@@ -261,3 +261,55 @@ tern_status tern_cuda_gemm(struct tern_device *base, const struct tern_gemm_args
     /* from the start: what the pieces before it wrote is written again (d in bf16 is never added to) */
     return must_finish ? run(device, args, &must_finish) : TERN_OK;
 }
+
+/* ---- with the gradient of a bias ---- */
+
+/* The sums are made in the product's epilogue (BGRADA, BGRADB: it stores them, whatever beta does to d), beside where they
+ * go when they are to be added or their place is not aligned. Where the library has no such product, or the call would
+ * have to be cut or converted, they are made apart. The library's promise of equal bits for equal calls holds for the
+ * epilogue as well; the split sums that would break it are masked out for both (blas_lt.c). */
+static tern_status run_with_sums(struct tern_cuda_device *device,
+                                 const struct tern_gemm_bias_bwd_args *args,
+                                 bool *is_apart_out)
+{
+    struct job job;
+    struct tern_blas_plan plan;
+    const struct tern_gemm_args *gemm = &args->gemm;
+    int64_t n = args->is_of_a ? gemm->m : gemm->n;
+    TERN_RETURN_IF_ERR(begin(&job, device, gemm, false));
+    size_t used = (size_t)(job.a_copy.addr - (uint64_t)(uintptr_t)device->workspace);
+    *is_apart_out = job.cut.copy_a || job.cut.copy_b || gemm->d_dtype != TERN_F32 ||
+                    job.cut.m < gemm->m || job.cut.n < gemm->n ||
+                    device->workspace_bytes - used < (size_t)n * sizeof(float);
+    if (*is_apart_out) {
+        return TERN_OK;
+    }
+    bool is_beside = gemm->accumulate || args->dbias.addr % TERN_BLAS_ALIGN != 0;
+    struct tern_dptr sums = is_beside ? job.a_copy : args->dbias; /* no factor is copied */
+    struct tern_blas_key key = tern_blas_key_of(gemm, false);
+    key.epilogue = args->is_of_a ? TERN_BLAS_SUMS_OF_A : TERN_BLAS_SUMS_OF_B;
+    key.bias_dtype = TERN_F32;
+    struct tern_blas_operands operands = {
+        .a = at(gemm->a), .b = at(gemm->b), .d = at(gemm->d), .bias = at(sums)};
+    TERN_RETURN_IF_ERR(tern_blas_plan_find(device, &key, &operands, &plan));
+    *is_apart_out = plan.route == TERN_BLAS_APART;
+    TERN_RETURN_IF_ERR(*is_apart_out ? TERN_OK : tern_blas_run(device, &plan, &operands));
+    return is_beside && !*is_apart_out
+               ? tern_blas_add_bias(device, at(args->dbias), at(sums), n, gemm->accumulate)
+               : TERN_OK;
+}
+
+tern_status tern_cuda_gemm_bias_bwd(struct tern_device *base,
+                                    const struct tern_gemm_bias_bwd_args *args)
+{
+    struct tern_cuda_device *device = tern_cuda_device_of(base);
+    struct tern_bias_bwd_args half = tern_gemm_bias_bwd_half(args);
+    bool is_apart;
+    TERN_RETURN_IF_ERR(tern_cuda_status(cudaSetDevice(device->ordinal), "cudaSetDevice"));
+    TERN_RETURN_IF_ERR(run_with_sums(device, args, &is_apart));
+    if (!is_apart) {
+        return TERN_OK;
+    }
+    TERN_RETURN_IF_ERR(tern_cuda_gemm(base, &args->gemm));
+    return tern_cuda_bias_bwd(base, &half);
+}

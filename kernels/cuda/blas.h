@@ -12,9 +12,16 @@
 /* How a piece is run. */
 enum tern_blas_route {
     TERN_BLAS_DIRECT, /* one cublasLtMatmul with its epilogue: it writes d, and aux */
-    TERN_BLAS_GELU, /* one without GELU or its slope, to aux resp. d; a kernel of ours does that */
+    TERN_BLAS_GELU,  /* one without GELU or its slope, to aux resp. d; a kernel of ours does that */
+    TERN_BLAS_APART, /* one without the gradient of a bias; another kernel of ours makes that */
     TERN_BLAS_FINISH, /* one without epilogue gives the product in f32; a kernel of ours does the rest */
     TERN_BLAS_ROUTES
+};
+
+/* What a key's epilogue may be beside enum tern_epilogue: sums over k of a's or b's columns. */
+enum {
+    TERN_BLAS_SUMS_OF_A = 16,
+    TERN_BLAS_SUMS_OF_B
 };
 
 /* A piece of a product, all but its addresses: what a plan depends on. No padding: compared and hashed as bytes. */

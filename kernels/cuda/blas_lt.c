@@ -85,11 +85,20 @@ static void set_layout(cublasLtMatrixLayoutOpaque_t *layout,
     }
 }
 
+static bool has_sums(const struct tern_blas_key *key)
+{
+    return key->epilogue == TERN_BLAS_SUMS_OF_A || key->epilogue == TERN_BLAS_SUMS_OF_B;
+}
+
 static cublasLtEpilogue_t epilogue_of(const struct tern_blas_key *key, enum tern_blas_route route)
 {
     bool is_direct = route == TERN_BLAS_DIRECT;
-    if (route == TERN_BLAS_FINISH) {
+    if (route == TERN_BLAS_FINISH || route == TERN_BLAS_APART) {
         return CUBLASLT_EPILOGUE_DEFAULT;
+    }
+    if (has_sums(key)) { /* its A is our b */
+        return key->epilogue == TERN_BLAS_SUMS_OF_B ? CUBLASLT_EPILOGUE_BGRADA
+                                                    : CUBLASLT_EPILOGUE_BGRADB;
     }
     switch ((enum tern_epilogue)key->epilogue) {
     case TERN_EPILOGUE_BIAS:
@@ -112,7 +121,9 @@ static void set_epilogue(const struct tern_blas_key *key,
 {
     cublasLtEpilogue_t epilogue = epilogue_of(key, route);
     set(p, status, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    if (epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {
+    bool is_gradient = epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB;
+    if (epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+        is_gradient) {
         int32_t type = (int32_t)type_of((enum tern_dtype)key->bias_dtype);
         set(p, status, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
         set(p, status, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &operands->bias, sizeof operands->bias);
@@ -300,5 +311,6 @@ tern_status tern_blas_run(struct tern_cuda_device *device,
                        operands->a, &p.second, &p.beta, p.target, &p.out, p.target, &p.out, &algo,
                        device->workspace, (size_t)plan->workspace_bytes, device->stream);
     TERN_RETURN_IF_ERR(lt_status(status, "cublasLtMatmul"));
-    return plan->route == TERN_BLAS_DIRECT ? TERN_OK : finish(device, plan, operands);
+    bool is_done = plan->route == TERN_BLAS_DIRECT || plan->route == TERN_BLAS_APART;
+    return is_done ? TERN_OK : finish(device, plan, operands);
 }

@@ -22,7 +22,7 @@ struct tern_cuda_blas {
 struct tern_blas_operands {
     const void *a, *b;
     void *d;
-    const void *bias;
+    const void *bias; /* read, or with TERN_BLAS_SUMS_OF_A or _B written */
     void *aux;
     void *sums; /* f32, row stride tern_blas_scratch_stride(n), if key.is_finish */
 };
@@ -63,6 +63,13 @@ TERN_MUST_CHECK tern_status tern_blas_library_open(void **handle_out, int64_t *v
 void tern_blas_library_close(void *handle);
 
 /* ---- blas_side.cu ---- */
+
+/* to (n) f32 = from, or += from. */
+TERN_MUST_CHECK tern_status tern_blas_add_bias(struct tern_cuda_device *device,
+                                               float *to,
+                                               const float *from,
+                                               int64_t n,
+                                               bool accumulate);
 
 /* x = in + bias (bias null: x = in); aux = x in d's dtype, if not null; d = x, or gelu(x), or x gelu'(slope_at), with x
  * as rounded to d's dtype. (rows, columns), row strides in elements; in may be d. With none of these: a conversion. */

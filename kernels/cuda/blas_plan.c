@@ -126,7 +126,8 @@ static bool choose_by_time(struct tern_cuda_device *device,
     bool is_open = open_stage(device, key, operands, &stage);
     for (int r = 0; r < route_count && is_open; r++) {
         int count = 0;
-        if ((routes[r] == TERN_BLAS_FINISH && is_chosen) ||
+        bool is_resort = routes[r] == TERN_BLAS_FINISH || routes[r] == TERN_BLAS_APART;
+        if ((is_resort && is_chosen) ||
             tern_blas_candidates(device, key, routes[r], &stage.operands, CANDIDATES, candidates,
                                  &count) != TERN_OK) {
             continue;

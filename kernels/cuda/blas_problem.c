@@ -158,6 +158,11 @@ int tern_blas_routes(const struct tern_blas_key *key,
                      enum tern_blas_route out[TERN_BLAS_ROUTES])
 {
     int count = 0;
+    if (key->epilogue == TERN_BLAS_SUMS_OF_A || key->epilogue == TERN_BLAS_SUMS_OF_B) {
+        out[count++] = TERN_BLAS_DIRECT;
+        out[count++] = TERN_BLAS_APART;
+        return count;
+    }
     bool has_bias = tern_epilogue_has_bias((enum tern_epilogue)key->epilogue);
     bool has_gelu = tern_epilogue_has_aux((enum tern_epilogue)key->epilogue);
     bool is_late = has_gelu && capability < HOPPER;

@@ -6,6 +6,7 @@
  * rows. Arithmetic in fp32. Memory-bound: it must move one read of in (and of slope_at) and one write of d (and of
  * aux), as 128-bit accesses where addresses and strides allow it. */
 #include "kernels/cuda/act.cuh"
+#include "kernels/cuda/team.cuh"
 
 extern "C" {
 #include "kernels/cuda/blas_lt.h"
@@ -147,5 +148,16 @@ extern "C" tern_status tern_blas_finish(struct tern_cuda_device *device,
     } else {
         launch_out<float, float>(device, args);
     }
+    return tern_cuda_launched("gemm");
+}
+
+tern_status tern_blas_add_bias(struct tern_cuda_device *device,
+                               float *to,
+                               const float *from,
+                               int64_t n,
+                               bool accumulate)
+{
+    struct tern_fold fold = {from, 1, n, n, to, nullptr, accumulate};
+    tern_fold_run(device, fold);
     return tern_cuda_launched("gemm");
 }

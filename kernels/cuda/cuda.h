@@ -89,6 +89,7 @@ tern_status tern_cuda_norm_fwd(struct tern_device *, const struct tern_norm_fwd_
 tern_status tern_cuda_norm_bwd(struct tern_device *, const struct tern_norm_bwd_args *);
 tern_status tern_cuda_gemm(struct tern_device *, const struct tern_gemm_args *);
 tern_status tern_cuda_bias_bwd(struct tern_device *, const struct tern_bias_bwd_args *);
+tern_status tern_cuda_gemm_bias_bwd(struct tern_device *, const struct tern_gemm_bias_bwd_args *);
 tern_status tern_cuda_attention_fwd(struct tern_device *, const struct tern_attention_args *);
 tern_status tern_cuda_attention_bwd(struct tern_device *, const struct tern_attention_args *);
 tern_status tern_cuda_rope(struct tern_device *, const struct tern_rope_args *);

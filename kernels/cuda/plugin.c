@@ -21,6 +21,7 @@ const struct tern_ops tern_cuda_ops = {
     .norm_bwd = tern_cuda_norm_bwd,
     .gemm = tern_cuda_gemm,
     .bias_bwd = tern_cuda_bias_bwd,
+    .gemm_bias_bwd = tern_cuda_gemm_bias_bwd,
     .attention_fwd = tern_cuda_attention_fwd,
     .attention_bwd = tern_cuda_attention_bwd,
     .rope = tern_cuda_rope,

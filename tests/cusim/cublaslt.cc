@@ -123,6 +123,12 @@ bool has_bias(const problem &p)
            p.op.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
 
+/* The bias is an output: sums over k of a factor. */
+bool has_bias_gradient(const problem &p)
+{
+    return p.op.epilogue == CUBLASLT_EPILOGUE_BGRADA || p.op.epilogue == CUBLASLT_EPILOGUE_BGRADB;
+}
+
 bool has_aux(const problem &p)
 {
     return p.op.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
@@ -132,7 +138,8 @@ bool has_aux(const problem &p)
 /* Bias and aux by the documentation of cublasLtMatmulDescAttributes_t. */
 cublasStatus_t check_epilogue(const problem &p)
 {
-    if (p.op.epilogue != CUBLASLT_EPILOGUE_DEFAULT && !has_bias(p) && !has_aux(p)) {
+    if (p.op.epilogue != CUBLASLT_EPILOGUE_DEFAULT && !has_bias(p) && !has_aux(p) &&
+        !has_bias_gradient(p)) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     if (has_aux(p) && (p.op.aux == nullptr || p.op.aux_ld < (int64_t)p.m)) {
@@ -141,7 +148,7 @@ cublasStatus_t check_epilogue(const problem &p)
     if (has_aux(p) && p.op.aux_ld % AUX_LD_STEP != 0) {
         return CUBLAS_STATUS_NOT_SUPPORTED;
     }
-    if (!has_bias(p)) {
+    if (!has_bias(p) && !has_bias_gradient(p)) {
         return CUBLAS_STATUS_SUCCESS;
     }
     if (p.op.bias == nullptr) {
@@ -424,6 +431,25 @@ void finish_column(const call &it, uint64_t j, const std::vector<float> &sums)
     }
 }
 
+/* Sums over k of op(A)'s rows or op(B)'s columns, blocks and splits as the products have them; stored, never added. */
+void store_bias_gradient(const call &it, const std::vector<float> &a, const std::vector<float> &b)
+{
+    const problem &p = it.p;
+    bool is_of_a = p.op.epilogue == CUBLASLT_EPILOGUE_BGRADA;
+    uint64_t count = is_of_a ? p.m : p.n, step = it.algo.block;
+    for (uint64_t i = 0; i < count; i++) {
+        float sum = 0;
+        for (uint64_t first = 0; first < p.k; first += step) {
+            float part = 0;
+            for (uint64_t at = first; at < std::min(p.k, first + step); at++) {
+                part += is_of_a ? a[at * p.m + i] : b[i * p.k + at];
+            }
+            sum += part;
+        }
+        store(cusim_raw(p.op.bias), p.d.type, i, sum);
+    }
+}
+
 cusim_step multiply(void *state)
 {
     const call &it = *(const call *)state;
@@ -448,6 +474,9 @@ cusim_step multiply(void *state)
             }
         }
         finish_column(it, j, sums);
+    }
+    if (has_bias_gradient(p)) {
+        store_bias_gradient(it, a, b);
     }
     if (it.algo.workspace > 0) { /* whatever was there is lost */
         memset(cusim_raw(it.workspace), 0xff, it.algo.workspace);
@@ -482,7 +511,7 @@ void check_addresses(const call &it)
     require_address("B", it.b, it.algo.align_b, algo);
     require_address("C", it.c, it.algo.align, algo);
     require_address("D", it.d, it.algo.align, algo);
-    if (has_bias(it.p)) {
+    if (has_bias(it.p) || has_bias_gradient(it.p)) {
         require_address("the bias", it.p.op.bias, EPILOGUE_ALIGN, epilogue);
     }
     if (has_aux(it.p)) {
@@ -519,6 +548,10 @@ cusim_op declare(call *it)
     }
     if (has_bias(p)) {
         op.reads[op.read_count++] = {p.op.bias, p.m * bytes_of(p.d.type), 1, 0};
+    }
+    if (has_bias_gradient(p)) {
+        uint64_t count = p.op.epilogue == CUBLASLT_EPILOGUE_BGRADA ? p.m : p.n;
+        op.writes[op.write_count++] = {p.op.bias, count * bytes_of(p.d.type), 1, 0};
     }
     op.writes[op.write_count++] = range_of(it->d, p.d, p.d.ld);
     if (p.op.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS) {

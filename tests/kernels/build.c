@@ -334,6 +334,39 @@ static void build_bias_bwd(struct tern_instance *in)
     TENSOR(in, bias_bwd, dbias, side_of(in->storage), role, 1, args->n)->length = args->rows;
 }
 
+static void build_gemm_bias_bwd(struct tern_instance *in)
+{
+    const int64_t *d = in->c.dim;
+    struct tern_gemm_bias_bwd_args *both = &in->args.gemm_bias_bwd;
+    int64_t m = d[GEMM_BIAS_M], n = d[GEMM_BIAS_N], k = d[GEMM_BIAS_K], pad = d[GEMM_BIAS_PAD];
+    bool of_a = d[GEMM_BIAS_OF_A] != 0, turned = d[GEMM_BIAS_TURNED] != 0;
+    bool ta = of_a || !turned, tb = of_a && turned;
+    enum tern_dtype side = side_of(in->storage);
+    both->is_of_a = of_a;
+    both->gemm = (struct tern_gemm_args){.m = m,
+                                         .n = n,
+                                         .k = k,
+                                         .lda = (ta ? m : k) + pad,
+                                         .ldb = (tb ? k : n) + 2 * pad,
+                                         .ldd = n + pad,
+                                         .trans_a = ta,
+                                         .trans_b = tb,
+                                         .accumulate = d[GEMM_BIAS_ACC] != 0,
+                                         .a_dtype = in->storage,
+                                         .b_dtype = in->storage,
+                                         .d_dtype = side,
+                                         .bias_dtype = side,
+                                         .compute = in->storage};
+    const struct tern_gemm_args *args = &both->gemm;
+    enum tern_role role = args->accumulate ? TERN_ROLE_IN_OUT : TERN_ROLE_OUT;
+    TENSOR(in, gemm, a, in->storage, TERN_ROLE_IN, ta ? k : m, ta ? m : k)->stride = args->lda;
+    TENSOR(in, gemm, b, in->storage, TERN_ROLE_IN, tb ? n : k, tb ? k : n)->stride = args->ldb;
+    struct tern_tensor *out = TENSOR(in, gemm, d, side, role, m, n);
+    out->stride = args->ldd;
+    out->length = k;
+    TENSOR(in, gemm_bias_bwd, dbias, side, role, 1, of_a ? m : n)->length = k;
+}
+
 /* One of q, kv (both parts) or their gradients: `rows` used of every `capacity`. */
 static struct tern_tensor *attention_rows(struct tern_instance *in,
                                           const char *name,
@@ -702,6 +735,7 @@ void tern_build_shapes(struct tern_instance *in)
         [TERN_OP_NORM_BWD] = build_norm_bwd,
         [TERN_OP_GEMM] = build_gemm,
         [TERN_OP_BIAS_BWD] = build_bias_bwd,
+        [TERN_OP_GEMM_BIAS_BWD] = build_gemm_bias_bwd,
         [TERN_OP_ATTENTION_FWD] = build_attention,
         [TERN_OP_ATTENTION_BWD] = build_attention,
         [TERN_OP_ROPE] = build_rope,

@@ -21,6 +21,7 @@ static const char *const g_dims[TERN_OP_COUNT][TERN_CASE_DIMS] = {
                           "layout"},
     [TERN_OP_GEMM] = {"m", "n", "k", "ta", "tb", "acc", "epilogue", "mix", "pad", "stored"},
     [TERN_OP_BIAS_BWD] = {"rows", "n", "pad", "acc"},
+    [TERN_OP_GEMM_BIAS_BWD] = {"m", "n", "k", "acc", "of_a", "turned", "pad"},
     [TERN_OP_ATTENTION_FWD] = {"b", "tq", "tkv", "h", "k", "d", "layout", "window", "lse", "docs",
                                "cap"},
     [TERN_OP_ATTENTION_BWD] = {"b", "tq", "tkv", "h", "k", "d", "layout", "window", "lse", "docs",
@@ -201,6 +202,13 @@ static void add_bias(void)
         DIMS(1100, 24, 0, 1)); /* tall: many runs of few columns */
     add(TERN_OP_BIAS_BWD, TERN_DATA_NORMAL, DIMS(1200, 4096, 0, 1));
     bench(TERN_OP_BIAS_BWD, DIMS(1024, 3072, 0, 1));
+    for (int64_t form = 0; form < 8; form++) {
+        int64_t acc = form & 1, of_a = form >> 1 & 1, turned = form >> 2;
+        add(TERN_OP_GEMM_BIAS_BWD, TERN_DATA_NORMAL, DIMS(64, 96, 200, acc, of_a, turned, 0));
+        add(TERN_OP_GEMM_BIAS_BWD, TERN_DATA_NORMAL, DIMS(33, 7, 65, acc, of_a, turned, 3));
+        add(TERN_OP_GEMM_BIAS_BWD, TERN_DATA_NORMAL, DIMS(1, 24, 1, acc, of_a, turned, 8));
+    }
+    bench(TERN_OP_GEMM_BIAS_BWD, DIMS(768, 3072, 8192, 0, 0, 0, 0));
 }
 
 /* Rows that are 16-byte aligned in a head width that GPUs have tensor-core kernels for: lengths around the edges of
@@ -532,6 +540,7 @@ static void add_shifts(void)
         {TERN_OP_NORM_BWD, 9, {9, 64, 0, 1, 0, 1, 1, 1}},
         {TERN_OP_GEMM, 5, {16, 32, 40, 0, 1, 0, TERN_EPILOGUE_BIAS_GELU}},
         {TERN_OP_BIAS_BWD, 2, {33, 64}},
+        {TERN_OP_GEMM_BIAS_BWD, 4, {32, 48, 40, 0, 1}},
         {TERN_OP_ATTENTION_FWD, 4, {1, 20, 40, 2, 1, 64, ATT_CACHE, 0, 1}},
         {TERN_OP_ATTENTION_BWD, 7, {1, 20, 40, 2, 1, 64, ATT_CACHE, 0, 1}},
         {TERN_OP_ROPE, 3, {8, 4, 2, 64}},

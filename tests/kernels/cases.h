@@ -79,6 +79,15 @@ enum {
     BIAS_ACC
 };
 enum {
+    GEMM_BIAS_M,
+    GEMM_BIAS_N,
+    GEMM_BIAS_K,
+    GEMM_BIAS_ACC,
+    GEMM_BIAS_OF_A,
+    GEMM_BIAS_TURNED, /* the other factor is stored the other way round */
+    GEMM_BIAS_PAD
+};
+enum {
     ATT_B,
     ATT_TQ,
     ATT_TKV,

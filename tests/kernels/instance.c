@@ -419,6 +419,8 @@ tern_status tern_instance_call(enum tern_op op,
         return tern_op_gemm(device, &args->gemm);
     case TERN_OP_BIAS_BWD:
         return tern_op_bias_bwd(device, &args->bias_bwd);
+    case TERN_OP_GEMM_BIAS_BWD:
+        return tern_op_gemm_bias_bwd(device, &args->gemm_bias_bwd);
     case TERN_OP_ATTENTION_FWD:
         return tern_op_attention_fwd(device, &args->attention);
     case TERN_OP_ATTENTION_BWD:

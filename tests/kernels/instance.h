@@ -66,6 +66,7 @@ union tern_args {
     struct tern_norm_bwd_args norm_bwd;
     struct tern_gemm_args gemm;
     struct tern_bias_bwd_args bias_bwd;
+    struct tern_gemm_bias_bwd_args gemm_bias_bwd; /* begins as gemm */
     struct tern_attention_args attention;
     struct tern_rope_args rope;
     struct tern_act_args act;

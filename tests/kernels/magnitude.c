@@ -290,6 +290,22 @@ static void bias_bwd(struct tern_instance *in, const struct view *v)
     }
 }
 
+static void gemm_bias_bwd(struct tern_instance *in, const struct view *v)
+{
+    const struct tern_gemm_args *args = &in->args.gemm;
+    bool of_a = in->args.gemm_bias_bwd.is_of_a;
+    const double *dy = input(v, of_a ? "a" : "b");
+    int64_t stride = of_a ? args->lda : args->ldb;
+    struct tern_tensor *dbias = output(in, "dbias");
+    gemm(in, v);
+    for (int64_t j = 0; j < (of_a ? args->m : args->n); j++) {
+        dbias->magnitude[j] = args->accumulate ? fabs(dbias->value[j]) : 0;
+        for (int64_t i = 0; i < args->k; i++) {
+            dbias->magnitude[j] += fabs(dy[i * stride + j]);
+        }
+    }
+}
+
 /* Where one pointer of an attention argument struct points to. */
 struct part {
     struct tern_tensor *tensor;
@@ -636,6 +652,7 @@ void tern_instance_magnitudes(struct tern_instance *in, const struct tern_result
         [TERN_OP_NORM_BWD] = norm_bwd,
         [TERN_OP_GEMM] = gemm,
         [TERN_OP_BIAS_BWD] = bias_bwd,
+        [TERN_OP_GEMM_BIAS_BWD] = gemm_bias_bwd,
         [TERN_OP_ATTENTION_FWD] = attention,
         [TERN_OP_ATTENTION_BWD] = attention,
         [TERN_OP_ROPE] = rope,
