@@ -1,13 +1,12 @@
 /* golden_file.c - a small reader of safetensors for the tests. */
 #include "tests/models/golden_file.h"
 
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static double number(const struct tern_json *object, const char *key, double fallback)
 {
@@ -20,8 +19,13 @@ static void read_config(struct golden *golden, const struct tern_json *m)
 {
     struct tern_model_config *c = &golden->config;
     const char *scaling = tern_json_string(tern_json_get(m, "rope_scaling"), NULL);
-    c->family = strcmp(tern_json_string(tern_json_get(m, "family"), NULL), "gpt2") == 0 ? TERN_FAMILY_GPT2
-                                                                                      : TERN_FAMILY_LLAMA;
+    const char *family = tern_json_string(tern_json_get(m, "family"), NULL);
+    int known = 0;
+    while (known < TERN_FAMILY_COUNT && strcmp(family, tern_family_name(known)) != 0) {
+        known++;
+    }
+    assert_true(known < TERN_FAMILY_COUNT);
+    c->family = (enum tern_family)known;
     c->layers = (int64_t)number(m, "layers", 0);
     c->width = (int64_t)number(m, "width", 0);
     c->heads = (int64_t)number(m, "heads", 0);
@@ -33,12 +37,21 @@ static void read_config(struct golden *golden, const struct tern_json *m)
     c->tied_embeddings = tern_json_bool(tern_json_get(m, "tied_embeddings"), false);
     c->norm_eps = (float)number(m, "norm_eps", 0);
     c->rope_theta = (float)number(m, "rope_theta", 0);
-    c->rope_scaling = scaling != NULL && strcmp(scaling, "llama3") == 0 ? TERN_ROPE_LLAMA3 : TERN_ROPE_PLAIN;
+    c->rope_theta_local = (float)number(m, "rope_theta_local", 0);
+    c->rope_width = (int64_t)number(m, "rope_width", 0);
+    c->window = (int64_t)number(m, "window", 0);
+    c->window_period = (int64_t)number(m, "window_period", 0);
+    c->query_scale = (float)number(m, "query_scale", 0);
+    c->rope_scaling =
+        scaling != NULL && strcmp(scaling, "llama3") == 0 ? TERN_ROPE_LLAMA3 : TERN_ROPE_PLAIN;
     c->rope_factor = (float)number(m, "rope_factor", 0);
     c->rope_low_freq_factor = (float)number(m, "rope_low_freq_factor", 0);
     c->rope_high_freq_factor = (float)number(m, "rope_high_freq_factor", 0);
     c->rope_original_context = (int64_t)number(m, "rope_original_context", 0);
     tern_model_config_defaults(c);
+    c->attention_softcap =
+        (float)number(m, "attention_softcap", 0); /* the family's are not asked for */
+    c->logit_softcap = (float)number(m, "logit_softcap", 0);
     assert_int_equal(tern_model_config_check(c), TERN_OK);
 }
 
@@ -60,7 +73,9 @@ void golden_open(struct golden *golden, const char *path)
     memcpy(&header_bytes, golden->map.data, 8);
     assert_true(header_bytes < golden->map.bytes - 8);
     golden->data = golden->map.data + 8 + header_bytes;
-    assert_int_equal(tern_json_parse(path, (const char *)golden->map.data + 8, header_bytes, &golden->header), TERN_OK);
+    assert_int_equal(
+        tern_json_parse(path, (const char *)golden->map.data + 8, header_bytes, &golden->header),
+        TERN_OK);
     const struct tern_json *meta = tern_json_get(golden->header, "__metadata__");
     struct tern_json *model = parse_member(meta, "model");
     read_config(golden, model);

@@ -4,8 +4,8 @@
     make_golden.py OUT_FOLDER                  writes one NAME.safetensors a case
     make_golden.py --compare FOLDER            makes them afresh and compares with those in FOLDER
 
-Transformers' GPT2LMHeadModel and LlamaForCausalLM are the definition. Each case is run twice: in float64, with every
-place where Transformers falls back to float32 (RMSNorm, rotary angles) replaced by a float64 formula of our own, and in
+The families' own classes in Transformers are the definition. Each case is run twice: in float64, with every place where
+Transformers falls back to float32 (RMSNorm, rotary angles, softmax) replaced by a float64 formula of our own, and in
 float32 with Transformers untouched. The two must agree to 1e-5; what is stored is the float64 run, rounded to float32.
 
 A file holds, as F32 or I32, little-endian, row-major:
@@ -20,6 +20,7 @@ and as metadata (strings): "model" and "optimizer", JSON objects with the keys o
 """
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -30,7 +31,8 @@ import torch
 import torch.nn.functional as F
 from safetensors import safe_open
 from safetensors.numpy import save_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, LlamaConfig,
+                          LlamaForCausalLM, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config)
 
 FILE_BYTES_MAX = 600_000
 STEPS = 10
@@ -70,15 +72,60 @@ CASES = {
                   "rope_theta": 10000.0, "rope_scaling": "llama3", "rope_factor": 8.0, "rope_low_freq_factor": 1.0,
                   "rope_high_freq_factor": 4.0, "rope_original_context": 64},
     },
+    # A window shorter than the sequence, heads that are no share of the width.
+    "mistral": {
+        "seed": 15, "batch": 2, "sequence": 24, "ignored": 3,
+        "model": {"family": "mistral", "layers": 2, "width": 40, "heads": 3, "kv_heads": 1, "head_width": 12,
+                  "ff_width": 52, "context": 64, "vocab_size": 89, "tied_embeddings": False, "norm_eps": 1e-6,
+                  "rope_theta": 10000.0, "window": 7},
+    },
+    # Biases of queries, keys and values only.
+    "qwen2": {
+        "seed": 16, "batch": 2, "sequence": 21, "ignored": 0,
+        "model": {"family": "qwen2", "layers": 2, "width": 40, "heads": 4, "kv_heads": 2, "head_width": 10,
+                  "ff_width": 52, "context": 64, "vocab_size": 89, "tied_embeddings": True, "norm_eps": 1e-6,
+                  "rope_theta": 10000.0},
+    },
+    # Norms of every head of queries and keys.
+    "qwen3": {
+        "seed": 17, "batch": 2, "sequence": 23, "ignored": 0,
+        "model": {"family": "qwen3", "layers": 2, "width": 40, "heads": 4, "kv_heads": 1, "head_width": 14,
+                  "ff_width": 52, "context": 64, "vocab_size": 89, "tied_embeddings": False, "norm_eps": 1e-6,
+                  "rope_theta": 1000000.0},
+    },
+    # Caps that bend scores and logits, four norms a layer that count from 1, windows on every other layer.
+    "gemma2": {
+        "seed": 18, "batch": 2, "sequence": 24, "ignored": 0,
+        "model": {"family": "gemma2", "layers": 2, "width": 40, "heads": 4, "kv_heads": 2, "head_width": 12,
+                  "ff_width": 52, "context": 64, "vocab_size": 89, "tied_embeddings": True, "norm_eps": 1e-6,
+                  "rope_theta": 10000.0, "window": 6, "window_period": 2, "query_scale": 17 ** -0.5,
+                  "attention_softcap": 3.0, "logit_softcap": 8.0},
+    },
+    # Two bases of rotary positions, windows on two layers of three, norms of heads besides.
+    "gemma3": {
+        "seed": 19, "batch": 2, "sequence": 24, "ignored": 5,
+        "model": {"family": "gemma3", "layers": 3, "width": 32, "heads": 4, "kv_heads": 1, "head_width": 12,
+                  "ff_width": 44, "context": 64, "vocab_size": 71, "tied_embeddings": True, "norm_eps": 1e-6,
+                  "rope_theta": 1000000.0, "rope_theta_local": 10000.0, "window": 5, "window_period": 3,
+                  "query_scale": 24 ** -0.5},
+    },
+    # Positions turn three quarters of a head; fused tensors.
+    "phi3": {
+        "seed": 20, "batch": 2, "sequence": 22, "ignored": 0,
+        "model": {"family": "phi3", "layers": 2, "width": 32, "heads": 2, "kv_heads": 1, "head_width": 16,
+                  "ff_width": 44, "context": 64, "vocab_size": 89, "tied_embeddings": False, "norm_eps": 1e-5,
+                  "rope_theta": 10000.0, "rope_width": 12},
+    },
 }
+COUNTS_FROM_ONE = ("gemma2", "gemma3")  # norms multiply by 1 + weight
 
 
-def rope_frequencies(model):
-    """float64 (D/2): the angle one position turns each pair by; Llama 3.1's published rule where it is asked for."""
-    half = model["head_width"] // 2
+def rope_frequencies(model, theta):
+    """float64 (R/2): the angle one position turns each pair by; Llama 3.1's published rule where it is asked for."""
+    half = model.get("rope_width", model["head_width"]) // 2
     frequencies = []
     for i in range(half):
-        f = model["rope_theta"] ** (-i / half)
+        f = theta ** (-i / half)
         if model.get("rope_scaling") == "llama3":
             turns = model["rope_original_context"] * f / (2 * math.pi)
             low, high = model["rope_low_freq_factor"], model["rope_high_freq_factor"]
@@ -89,25 +136,58 @@ def rope_frequencies(model):
 
 
 class Norm64(torch.nn.Module):
-    """RMSNorm without the detour through float32 that LlamaRMSNorm takes."""
+    """RMSNorm without the detour through float32 that all of them take."""
 
-    def __init__(self, of):
+    def __init__(self, of, offset):
         super().__init__()
-        self.weight, self.eps = of.weight, of.variance_epsilon
+        self.weight, self.offset = of.weight, offset
+        self.eps = of.variance_epsilon if hasattr(of, "variance_epsilon") else of.eps
 
     def forward(self, x):
-        return self.weight * x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
+        return (self.offset + self.weight) * x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
 
 
 class Rotary64(torch.nn.Module):
-    def __init__(self, frequencies):
+    def __init__(self, model):
         super().__init__()
-        self.frequencies = frequencies
+        self.frequencies = rope_frequencies(model, model["rope_theta"])
+        self.local = rope_frequencies(model, model.get("rope_theta_local", model["rope_theta"]))
 
-    def forward(self, x, position_ids):
-        angles = position_ids[..., None].double() * self.frequencies
+    def forward(self, x, position_ids, layer_type="full_attention"):
+        angles = position_ids[..., None].double() * (
+            self.local if layer_type == "sliding_attention" else self.frequencies)
         angles = torch.cat((angles, angles), dim=-1)
         return angles.cos(), angles.sin()
+
+
+def build_family(model, rope, common):
+    """A Transformers model of a family whose config differs from Llama's by a few keys."""
+    layers, window = model["layers"], model.get("window")
+    kinds = ["sliding_attention" if window and (i + 1) % model.get("window_period", layers + 1) else "full_attention"
+             for i in range(layers)]
+    keys = {"num_hidden_layers": layers, "hidden_size": model["width"], "num_attention_heads": model["heads"],
+            "num_key_value_heads": model["kv_heads"], "intermediate_size": model["ff_width"],
+            "max_position_embeddings": model["context"], "rms_norm_eps": model["norm_eps"], "attention_dropout": 0.0,
+            "rope_parameters": rope, "pad_token_id": None, **common}
+    family = model["family"]
+    if family in ("mistral", "qwen3"):
+        keys.update(head_dim=model["head_width"], sliding_window=window)
+    if family in COUNTS_FROM_ONE:
+        keys.update(head_dim=model["head_width"], sliding_window=window, layer_types=kinds, attn_implementation="eager",
+                    query_pre_attn_scalar=round(model["query_scale"] ** -2), hidden_activation="gelu_pytorch_tanh",
+                    final_logit_softcapping=model.get("logit_softcap"))
+    if family == "gemma2":
+        keys.update(attn_logit_softcapping=model["attention_softcap"])
+    if family == "gemma3":
+        keys.update(rope_parameters={"full_attention": rope, "sliding_attention":
+                                     {"rope_type": "default", "rope_theta": model["rope_theta_local"]}})
+    if family == "phi3":
+        rope.update(partial_rotary_factor=model["rope_width"] / model["head_width"])
+        keys.update(resid_pdrop=0.0, embd_pdrop=0.0)
+    classes = {"mistral": MistralConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config, "gemma2": Gemma2Config,
+               "gemma3": Gemma3TextConfig, "phi3": Phi3Config}
+    implementation = keys.pop("attn_implementation")
+    return AutoModelForCausalLM.from_config(classes[family](**keys), attn_implementation=implementation)
 
 
 def build(model):
@@ -120,6 +200,8 @@ def build(model):
             n_positions=model["context"], layer_norm_epsilon=model["norm_eps"], activation_function="gelu_new",
             resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **common))
     rope = {"rope_type": "default", "rope_theta": model["rope_theta"]}
+    if model["family"] != "llama":
+        return build_family(model, rope, common)
     if model.get("rope_scaling") == "llama3":
         rope.update(rope_type="llama3", factor=model["rope_factor"], low_freq_factor=model["rope_low_freq_factor"],
                     high_freq_factor=model["rope_high_freq_factor"],
@@ -133,16 +215,27 @@ def build(model):
 
 def to_float64(net, model):
     net = net.double()
-    if model["family"] == "llama":
-        for layer in net.model.layers:
-            layer.input_layernorm = Norm64(layer.input_layernorm)
-            layer.post_attention_layernorm = Norm64(layer.post_attention_layernorm)
-        net.model.norm = Norm64(net.model.norm)
-        net.model.rotary_emb = Rotary64(rope_frequencies(model))
+    if model["family"] != "gpt2":
+        for parent in list(net.modules()):
+            for name, child in list(parent.named_children()):
+                if type(child).__name__.endswith("RMSNorm"):
+                    setattr(parent, name, Norm64(child, 1.0 if model["family"] in COUNTS_FROM_ONE else 0.0))
+        net.model.rotary_emb = Rotary64(model)
     return net
 
 
-def initial_weights(net, seed):
+@contextlib.contextmanager
+def softmax_as_it_comes():
+    """Transformers asks for a float32 softmax; here it has the dtype of what it is given."""
+    softmax = F.softmax
+    F.softmax = lambda x, dim=None, _stacklevel=3, dtype=None: softmax(x, dim=dim)
+    try:
+        yield
+    finally:
+        F.softmax = softmax
+
+
+def initial_weights(net, seed, family):
     """float32 numbers under their names, large enough that attention is far from uniform and every gate is curved."""
     rng = np.random.Generator(np.random.PCG64(seed))
     weights = {}
@@ -151,7 +244,7 @@ def initial_weights(net, seed):
         if parameter.dim() == 2:
             values *= 0.3 if "wte" in name or "wpe" in name or "embed" in name else 1.0 / math.sqrt(48)
         elif name.endswith("weight"):
-            values = 1 + 0.2 * values
+            values = (0 if family in COUNTS_FROM_ONE else 1) + 0.2 * values
         else:
             values *= 0.1
         weights[name] = values.astype(np.float32)
@@ -205,9 +298,10 @@ def make_case(name):
     for place in rng.choice(targets.size, case["ignored"], replace=False):
         targets.reshape(-1)[place] = -1
     torch.manual_seed(0)
-    weights = initial_weights(build(model), case["seed"])
+    weights = initial_weights(build(model), case["seed"], model["family"])
     batch = torch.from_numpy(ids), torch.from_numpy(targets)
-    exact = run(to_float64(build(model), model), weights, *batch)
+    with softmax_as_it_comes():
+        exact = run(to_float64(build(model), model), weights, *batch)
     single = run(build(model), weights, *batch)
     worst = max(((distance(single[key], exact[key]), key) for key in exact))
     if worst[0] >= AGREE:
@@ -237,7 +331,7 @@ def write(folder):
 
 def compare(folder):
     bad = 0
-    known = {f"{name}.safetensors" for name in CASES}
+    known = {f"{name}.safetensors" for name in CASES} | {"blocks.safetensors"}  # make_blocks_golden.py
     for stray in sorted(f for f in os.listdir(folder) if f.endswith(".safetensors") and f not in known):
         print(f"{os.path.join(folder, stray)}: no case makes this file")
         bad += 1
