@@ -1,9 +1,8 @@
 /* golden_file.c - a small reader of safetensors for the tests. */
 #include "tests/models/golden_file.h"
 
-#include <cmocka.h>
-#include <setjmp.h>
-#include <stdarg.h>
+#include "tests/base/check.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
