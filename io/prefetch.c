@@ -11,7 +11,7 @@
 #include <string.h>
 
 struct batch {
-    int32_t *inputs, *targets; /* (count, T) */
+    int32_t *inputs, *targets, *starts; /* (count, T); starts NULL unless packed */
     bool is_full;
     tern_status status;
     char detail[TERN_DETAIL_BYTES];
@@ -34,8 +34,9 @@ static tern_status fill(const struct tern_prefetch *prefetch, int64_t step, stru
     for (int64_t i = 0; i < prefetch->count; i++) {
         int64_t k = step * prefetch->global_batch + prefetch->first + i;
         int64_t at = i * prefetch->sequence_length;
-        TERN_RETURN_IF_ERR(
-            tern_tokens_sample(prefetch->tokens, k, batch->inputs + at, batch->targets + at));
+        TERN_RETURN_IF_ERR(tern_tokens_sample(prefetch->tokens, k, batch->inputs + at,
+                                              batch->targets + at,
+                                              batch->starts != NULL ? batch->starts + at : NULL));
     }
     return TERN_OK;
 }
@@ -72,7 +73,12 @@ static tern_status allocate(struct tern_prefetch *prefetch)
     for (int i = 0; i < 2; i++) {
         prefetch->batches[i].inputs = tern_alloc("batch inputs", ids * sizeof(int32_t));
         prefetch->batches[i].targets = tern_alloc("batch targets", ids * sizeof(int32_t));
-        if (prefetch->batches[i].inputs == NULL || prefetch->batches[i].targets == NULL) {
+        bool is_packed = tern_tokens_is_packed(prefetch->tokens);
+        if (is_packed) {
+            prefetch->batches[i].starts = tern_alloc("batch starts", ids * sizeof(int32_t));
+        }
+        if (prefetch->batches[i].inputs == NULL || prefetch->batches[i].targets == NULL ||
+            (is_packed && prefetch->batches[i].starts == NULL)) {
             return tern_fail(TERN_ERR_MEMORY, "cannot allocate two batches of %" PRId64 " samples",
                              prefetch->count);
         }
@@ -85,6 +91,7 @@ static void release(struct tern_prefetch *prefetch)
     for (int i = 0; i < 2; i++) {
         tern_free(prefetch->batches[i].inputs);
         tern_free(prefetch->batches[i].targets);
+        tern_free(prefetch->batches[i].starts);
     }
     tern_free(prefetch);
 }
@@ -134,10 +141,12 @@ tern_status tern_prefetch_start(const struct tern_tokens *tokens,
 tern_status tern_prefetch_take(struct tern_prefetch *prefetch,
                                int64_t step,
                                const int32_t **inputs_out,
-                               const int32_t **targets_out)
+                               const int32_t **targets_out,
+                               const int32_t **starts_out)
 {
     *inputs_out = NULL;
     *targets_out = NULL;
+    *starts_out = NULL;
     pthread_mutex_lock(&prefetch->lock);
     if (step != prefetch->next_step) {
         int64_t expected = prefetch->next_step;
@@ -164,6 +173,7 @@ tern_status tern_prefetch_take(struct tern_prefetch *prefetch,
     }
     *inputs_out = batch->inputs;
     *targets_out = batch->targets;
+    *starts_out = batch->starts;
     return TERN_OK;
 }
 

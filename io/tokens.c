@@ -3,6 +3,7 @@
 
 #include "io/file.h"
 #include "io/hash.h"
+#include "io/packs.h"
 #include "io/tokens_file.h"
 #include "io/tokens_prepare.h"
 #include "runtime/base/check.h"
@@ -32,6 +33,7 @@ struct source {
     const char *pattern; /* borrowed from patterns */
     struct member *members;
     int member_count;
+    struct tern_packs *packs; /* in place of members */
     int64_t tokens, windows;
     int64_t first_window; /* windows of the sources before */
     int64_t quota;        /* samples of each block, when there are weights */
@@ -46,7 +48,7 @@ struct tern_tokens {
     int64_t tokens, windows;
     int64_t block_samples; /* 0: no weights */
     uint64_t seed;
-    bool shuffle;
+    bool shuffle, is_packed;
 };
 
 /* ---- opening ---- */
@@ -123,10 +125,21 @@ tern_status tern_tokens_find(const char *pattern)
     return TERN_OK;
 }
 
+static tern_status open_packs(const struct tern_tokens_options *options, struct source *source)
+{
+    TERN_RETURN_IF_ERR(tern_packs_open(source->pattern, options->sequence_length, &source->packs));
+    source->tokens = tern_packs_tokens(source->packs);
+    source->windows = tern_packs_count(source->packs);
+    return TERN_OK;
+}
+
 static tern_status open_source(const struct tern_tokens_options *options, struct source *source)
 {
     char **paths;
     int count;
+    if (options->is_packed) {
+        return open_packs(options, source);
+    }
     TERN_RETURN_IF_ERR(expand(source->pattern, &paths, &count));
     tern_status status = TERN_OK;
     source->members = tern_alloc_zero("token shards", (size_t)count, sizeof *source->members);
@@ -292,6 +305,7 @@ tern_status tern_tokens_open(const struct tern_tokens_options *options, struct t
     tokens->vocab_size = options->vocab_size;
     tokens->seed = options->seed;
     tokens->shuffle = options->shuffle;
+    tokens->is_packed = options->is_packed;
     tern_status status = open_sources(options, tokens);
     if (status != TERN_OK) {
         tern_tokens_close(tokens);
@@ -312,6 +326,7 @@ void tern_tokens_close(struct tern_tokens *tokens)
             tern_shard_close(&source->members[m].shard);
         }
         tern_free(source->members);
+        tern_packs_close(source->packs);
         tern_free(tokens->patterns[i]);
     }
     tern_free(tokens->sources);
@@ -334,12 +349,37 @@ int64_t tern_tokens_epoch_samples(const struct tern_tokens *tokens)
     return tokens->windows;
 }
 
+bool tern_tokens_is_packed(const struct tern_tokens *tokens)
+{
+    return tokens->is_packed;
+}
+
+void tern_tokens_packed(const struct tern_tokens *tokens, struct tern_packs_summary *out)
+{
+    *out = (struct tern_packs_summary){0};
+    for (int i = 0; i < tokens->source_count && tokens->is_packed; i++) {
+        struct tern_packs_summary one;
+        tern_packs_summary(tokens->sources[i].packs, &one);
+        out->documents += one.documents;
+        out->cut += one.cut;
+        out->dropped += one.dropped;
+        out->places += one.places;
+        out->learned += one.learned;
+    }
+}
+
 void tern_tokens_digest(const struct tern_tokens *tokens, char out[TERN_TOKENS_DIGEST_BYTES])
 {
     memset(out, '0', TERN_TOKENS_DIGEST_BYTES - 1);
     out[TERN_TOKENS_DIGEST_BYTES - 1] = '\0';
     for (int i = 0; i < tokens->source_count; i++) {
         const struct source *source = &tokens->sources[i];
+        if (source->packs != NULL) {
+            char packs[TERN_PACKS_DIGEST_BYTES], entry[256];
+            tern_packs_digest(source->packs, packs);
+            int length = snprintf(entry, sizeof entry, "%s %d packed %s", out, i, packs);
+            tern_hash_bytes(entry, (size_t)length, out);
+        }
         for (int m = 0; m < source->member_count; m++) {
             const struct tern_shard *shard = &source->members[m].shard;
             size_t bytes = (size_t)shard->tokens * (size_t)shard->item_bytes;
@@ -457,7 +497,8 @@ static tern_status read_window(const struct tern_tokens *tokens,
 tern_status tern_tokens_sample(const struct tern_tokens *tokens,
                                int64_t k,
                                int32_t *inputs,
-                               int32_t *targets)
+                               int32_t *targets,
+                               int32_t *starts)
 {
     if (k < 0) {
         return tern_fail(TERN_ERR_ARGUMENT, "sample %" PRId64 "; expected 0 or more", k);
@@ -465,6 +506,10 @@ tern_status tern_tokens_sample(const struct tern_tokens *tokens,
     int source;
     int64_t window = tokens->block_samples > 0 ? window_of_mixture(tokens, k, &source)
                                                : window_of_all(tokens, k, &source);
+    if (tokens->is_packed) {
+        return tern_packs_read(tokens->sources[source].packs, window, tokens->vocab_size, inputs,
+                               targets, starts);
+    }
     return read_window(tokens, &tokens->sources[source], window * tokens->sequence_length, inputs,
                        targets);
 }

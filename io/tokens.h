@@ -37,7 +37,8 @@ struct tern_tokens_options {
     int64_t sequence_length;
     int64_t vocab_size; /* ids must be below it: checked when a sample is read */
     uint64_t seed;
-    bool shuffle; /* false: evaluation, samples in order */
+    bool shuffle;   /* false: evaluation, samples in order */
+    bool is_packed; /* patterns are prefixes of documents to pack (packs.h); a window is a pack */
 };
 
 TERN_MUST_CHECK tern_status tern_tokens_open(const struct tern_tokens_options *options,
@@ -55,13 +56,19 @@ enum {
     TERN_TOKENS_DIGEST_BYTES = 33
 };
 void tern_tokens_digest(const struct tern_tokens *tokens, char out[TERN_TOKENS_DIGEST_BYTES]);
+/* Of all sources together; zero when they are not packed. */
+struct tern_packs_summary;
+void tern_tokens_packed(const struct tern_tokens *tokens, struct tern_packs_summary *out);
 /* Sample k >= 0 of the endless stream (epoch k / epoch_samples): inputs i32 (T) and targets i32
  * (T), targets[i] the token after inputs[i]; a pure function of (seed, k): no state, any thread,
- * any rank. */
+ * any rank. When packed, targets that do not count are -1, and starts i32 (T) says where the
+ * document of each input begins; else starts is not written and may be NULL. */
 TERN_MUST_CHECK tern_status tern_tokens_sample(const struct tern_tokens *tokens,
                                                int64_t k,
                                                int32_t *inputs,
-                                               int32_t *targets);
+                                               int32_t *targets,
+                                               int32_t *starts);
+bool tern_tokens_is_packed(const struct tern_tokens *tokens);
 
 /* The batch of the next step, made by its own thread while this step runs. Sample numbers of
  * step s (from 0) on this rank: s * global_batch + [first, first + count). */
@@ -72,12 +79,13 @@ TERN_MUST_CHECK tern_status tern_prefetch_start(const struct tern_tokens *tokens
                                                 int64_t count,
                                                 int64_t first_step,
                                                 struct tern_prefetch **out);
-/* Blocks until step's batch is there; inputs and targets (count, T) are valid until the next
- * call. Steps ascend by 1. */
+/* Blocks until step's batch is there; inputs, targets and, when packed, starts (else NULL), (count,
+ * T) each, are valid until the next call. Steps ascend by 1. */
 TERN_MUST_CHECK tern_status tern_prefetch_take(struct tern_prefetch *prefetch,
                                                int64_t step,
                                                const int32_t **inputs_out,
-                                               const int32_t **targets_out);
+                                               const int32_t **targets_out,
+                                               const int32_t **starts_out);
 void tern_prefetch_stop(struct tern_prefetch *prefetch);
 
 #endif

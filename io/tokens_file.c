@@ -1,6 +1,8 @@
 /* tokens_file.c - opening and checking token shards: Megatron pairs and llm.c files. */
 #include "io/tokens_file.h"
 
+#include "runtime/base/mem.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -228,6 +230,58 @@ static tern_status open_megatron(const char *index_path, bool check_all, struct 
     shard->documents = index.documents - 1;
     shard->sequences = index.sequences;
 close_index:
+    tern_map_close(&index.map);
+    return status;
+}
+
+/* Tokens before each document: sizes of its sequences added up. */
+static tern_status add_sizes(const struct index *index, int64_t *borders)
+{
+    int64_t tokens = 0, document = 0, documents = index->documents - 1;
+    for (int64_t i = 0; i <= index->sequences; i++) {
+        while (document <= documents && read_i64(index->document_starts + document * 8) == i) {
+            borders[document++] = tokens;
+        }
+        tokens += i < index->sequences ? read_i32(index->sizes + i * 4) : 0;
+    }
+    return document == documents + 1
+               ? TERN_OK
+               : tern_fail(TERN_ERR_INPUT,
+                           "%s: document border %" PRId64 " is %" PRId64
+                           "; expected borders to ascend to %" PRId64 " sequences",
+                           index->path, document, read_i64(index->document_starts + document * 8),
+                           index->sequences);
+}
+
+tern_status tern_shard_borders(const struct tern_shard *shard,
+                               int64_t **borders_out,
+                               int64_t *documents_out)
+{
+    char path[TERN_PATH_BYTES];
+    size_t length = strlen(shard->path);
+    struct index index = {.path = path};
+    struct tern_shard header = *shard;
+    int64_t *borders = NULL;
+    if (shard->documents < 0 || length < 4) {
+        return tern_fail(TERN_ERR_INPUT, "%s: has no index; expected a Megatron pair", shard->path);
+    }
+    snprintf(path, sizeof path, "%.*s.idx", (int)length - 4, shard->path);
+    TERN_RETURN_IF_ERR(
+        map_file(path, TERN_MEGATRON_HEADER_BYTES, "a Megatron index header", &index.map));
+    tern_status status;
+    TERN_GOTO_IF_ERR(status, read_index_header(&index, &header), close_index);
+    TERN_GOTO_IF_ERR(status, read_index_tables(&index), close_index);
+    borders = tern_alloc("token shards", (size_t)index.documents * sizeof *borders);
+    if (borders == NULL) {
+        status = tern_fail(TERN_ERR_MEMORY, "cannot allocate %" PRId64 " borders", index.documents);
+        goto close_index;
+    }
+    TERN_GOTO_IF_ERR(status, add_sizes(&index, borders), close_index);
+    *borders_out = borders;
+    *documents_out = index.documents - 1;
+    borders = NULL;
+close_index:
+    tern_free(borders);
     tern_map_close(&index.map);
     return status;
 }

@@ -42,6 +42,11 @@ TERN_MUST_CHECK tern_status tern_shard_open(const char *path,
                                             bool check_all,
                                             struct tern_shard *out);
 void tern_shard_close(struct tern_shard *shard);
+/* Of an open Megatron pair: the token at which each document begins, then the count of tokens; (documents + 1),
+ * tern_alloc'd. */
+TERN_MUST_CHECK tern_status tern_shard_borders(const struct tern_shard *shard,
+                                               int64_t **borders_out,
+                                               int64_t *documents_out);
 
 static inline int64_t tern_shard_token(const struct tern_shard *shard, int64_t index)
 {

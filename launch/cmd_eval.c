@@ -49,7 +49,8 @@ static tern_status read_tokens(const struct tern_loaded *loaded,
         goto out;
     }
     for (int64_t k = 0; k < samples; k++) {
-        TERN_GOTO_IF_ERR(status, tern_tokens_sample(tokens, k, all + k * context, targets), out);
+        TERN_GOTO_IF_ERR(status, tern_tokens_sample(tokens, k, all + k * context, targets, NULL),
+                         out);
     }
     all[samples * context] = targets[context - 1];
     *ids = all;

@@ -100,7 +100,7 @@ static tern_status run_step(struct run *run)
     struct tern_step_word mine = {0};
     const struct tern_step_word *words;
     struct tern_step_result result;
-    TERN_RETURN_IF_ERR(tern_stepper_begin(run->stepper, run->tokens, run->tokens));
+    TERN_RETURN_IF_ERR(tern_stepper_begin(run->stepper, run->tokens, run->tokens, NULL));
     if (tern_stepper_is_pending(run->stepper)) { /* the host reads while the device works */
         TERN_RETURN_IF_ERR(tern_stepper_settle(run->stepper, &result));
     }

@@ -48,6 +48,8 @@ struct tern_jinja_variable {
      * transformers' apply_chat_template does before it renders. */
     bool is_messages;
     int64_t item_count; /* of messages: the first so many; -1: all */
+    int64_t mark_item;  /* of messages: `mark` is added to the "content" of this one */
+    const char *mark;   /* NULL: to none */
 };
 
 struct tern_jinja_input {

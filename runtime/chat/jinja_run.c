@@ -145,10 +145,26 @@ static tern_status prepare_message(struct jinja_run *run, struct jinja_value *me
     return TERN_OK;
 }
 
+/* Adds a text to a message's content, if that is a string. */
+static tern_status mark_message(struct jinja_run *run, struct jinja_value message, const char *mark)
+{
+    struct jinja_value key, content, text;
+    bool is_found;
+    TERN_RETURN_IF_ERR(tern_jinja_borrow(run, "content", 7, &key));
+    TERN_RETURN_IF_ERR(tern_jinja_dict_get(run, message.dict, key, &is_found, &content));
+    if (content.kind != JINJA_STRING) {
+        return TERN_OK;
+    }
+    TERN_RETURN_IF_ERR(tern_jinja_borrow(run, mark, strlen(mark), &text));
+    TERN_RETURN_IF_ERR(tern_jinja_binary(run, OP_ADD, content, text, &content));
+    return tern_jinja_dict_set(run, message.dict, key, content);
+}
+
 static tern_status prepare_messages(struct jinja_run *run,
                                     struct jinja_value messages,
-                                    int64_t most)
+                                    const struct tern_jinja_variable *variable)
 {
+    int64_t most = variable->item_count;
     if (messages.kind != JINJA_LIST) {
         return tern_fail(TERN_ERR_INPUT, "messages: found a %s; expected a list of objects",
                          tern_jinja_type(messages));
@@ -162,6 +178,9 @@ static tern_status prepare_messages(struct jinja_run *run,
                              (long long)i, tern_jinja_type(messages.list->items[i]));
         }
         TERN_RETURN_IF_ERR(prepare_message(run, &messages.list->items[i]));
+        if (variable->mark != NULL && variable->mark_item == i) {
+            TERN_RETURN_IF_ERR(mark_message(run, messages.list->items[i], variable->mark));
+        }
     }
     return TERN_OK;
 }
@@ -178,7 +197,7 @@ static tern_status variable_value(struct jinja_run *run,
         return tern_jinja_copy(run, variable->string, strlen(variable->string), out);
     case TERN_JINJA_JSON:
         TERN_RETURN_IF_ERR(tern_jinja_from_json(run, variable->json, out));
-        return variable->is_messages ? prepare_messages(run, *out, variable->item_count) : TERN_OK;
+        return variable->is_messages ? prepare_messages(run, *out, variable) : TERN_OK;
     default:
         *out = tern_jinja_none();
         return TERN_OK;

@@ -29,11 +29,17 @@ bool tern_template_has_generation(const struct tern_template *template);
 /* The text of a special token by its name ("eos_token"); NULL: the model names none. */
 const char *tern_template_special(const struct tern_template *template, const char *name);
 
+/* Writes chat_template.jinja and special_tokens_map.json into a folder, where open finds them. */
+TERN_MUST_CHECK tern_status tern_template_save(const struct tern_template *template,
+                                               const char *folder);
+
 struct tern_template_request {
     const struct tern_json
         *messages; /* a list of objects, or an object with "messages" (and "tools") */
     const struct tern_json *tools; /* a list, or NULL: those beside "messages", if any */
     int64_t message_count;         /* the first so many; -1: all */
+    int64_t mark_message;          /* see tern_jinja_variable */
+    const char *mark;              /* NULL: none */
     bool add_generation_prompt;
     int64_t now;                                 /* see tern_jinja_input */
     const struct tern_jinja_variable *variables; /* more of them: they hide the others */

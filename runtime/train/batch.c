@@ -7,29 +7,40 @@
 #include <string.h>
 
 enum {
-    SETS = 2
+    SETS = 2,
+    ARRAYS_MAX = 3 /* inputs, targets, starts */
 };
 
 struct tern_batch {
     struct tern_batch_options options;
     /* with an uploader */
-    int32_t *pinned[SETS];         /* (2, tokens): inputs, targets */
+    int32_t *pinned[SETS];         /* (arrays, tokens) */
     struct tern_dptr staged[SETS]; /* the same on the device */
     int current;
     /* without */
-    const int32_t *inputs, *targets;
+    const int32_t *arrays[ARRAYS_MAX];
 };
 
-int64_t tern_batch_bytes(int64_t tokens)
+static int array_count(bool is_packed)
 {
-    return SETS * 2 * tokens * (int64_t)sizeof(int32_t);
+    return is_packed ? ARRAYS_MAX : ARRAYS_MAX - 1;
+}
+
+static bool is_packed(const struct tern_batch *batch)
+{
+    return !tern_dptr_is_null(batch->options.starts);
+}
+
+int64_t tern_batch_bytes(int64_t tokens, bool packed)
+{
+    return SETS * array_count(packed) * tokens * (int64_t)sizeof(int32_t);
 }
 
 static tern_status take_memory(struct tern_batch *batch)
 {
     struct tern_device *device = batch->options.device;
     const struct tern_device_table *table = device->ops->device;
-    size_t bytes = (size_t)tern_batch_bytes(batch->options.tokens) / SETS;
+    size_t bytes = (size_t)tern_batch_bytes(batch->options.tokens, is_packed(batch)) / SETS;
     for (int i = 0; i < SETS; i++) {
         TERN_RETURN_IF_ERR(table->alloc(device, "batch", bytes, &batch->staged[i]));
         batch->pinned[i] = table->pin(device, "batch", bytes);
@@ -72,11 +83,14 @@ void tern_batch_destroy(struct tern_batch *batch)
 
 tern_status tern_batch_begin(struct tern_batch *batch,
                              const int32_t *inputs,
-                             const int32_t *targets)
+                             const int32_t *targets,
+                             const int32_t *starts)
 {
     const struct tern_batch_options *o = &batch->options;
-    batch->inputs = inputs;
-    batch->targets = targets;
+    int count = array_count(is_packed(batch));
+    batch->arrays[0] = inputs;
+    batch->arrays[1] = targets;
+    batch->arrays[2] = starts;
     if (o->uploader == NULL) {
         return TERN_OK;
     }
@@ -84,10 +98,11 @@ tern_status tern_batch_begin(struct tern_batch *batch,
     size_t bytes = (size_t)o->tokens * sizeof *inputs;
     batch->current = (batch->current + 1) % SETS;
     int32_t *pinned = batch->pinned[batch->current];
-    memcpy(pinned, inputs, bytes);
-    memcpy(pinned + o->tokens, targets, bytes);
-    TERN_RETURN_IF_ERR(
-        table->upload_begin(o->uploader, batch->staged[batch->current], pinned, 2 * bytes));
+    for (int i = 0; i < count; i++) {
+        memcpy(pinned + i * o->tokens, batch->arrays[i], bytes);
+    }
+    TERN_RETURN_IF_ERR(table->upload_begin(o->uploader, batch->staged[batch->current], pinned,
+                                           (size_t)count * bytes));
     return table->after(o->device, o->uploader);
 }
 
@@ -95,13 +110,16 @@ tern_status tern_batch_fetch(struct tern_batch *batch, int64_t at)
 {
     const struct tern_batch_options *o = &batch->options;
     const struct tern_device_table *table = o->device->ops->device;
-    size_t bytes = (size_t)o->micro_tokens * sizeof *batch->inputs;
-    if (o->uploader == NULL) {
-        TERN_RETURN_IF_ERR(table->upload(o->device, o->ids, batch->inputs + at, bytes));
-        return table->upload(o->device, o->targets, batch->targets + at, bytes);
+    const struct tern_dptr to[ARRAYS_MAX] = {o->ids, o->targets, o->starts};
+    size_t bytes = (size_t)o->micro_tokens * sizeof *batch->arrays[0];
+    for (int i = 0; i < array_count(is_packed(batch)); i++) {
+        if (o->uploader == NULL) {
+            TERN_RETURN_IF_ERR(table->upload(o->device, to[i], batch->arrays[i] + at, bytes));
+        } else {
+            struct tern_dptr from =
+                tern_dptr_at(batch->staged[batch->current], i * o->tokens + at, TERN_I32);
+            TERN_RETURN_IF_ERR(table->copy(o->device, to[i], from, bytes));
+        }
     }
-    struct tern_dptr staged = batch->staged[batch->current];
-    TERN_RETURN_IF_ERR(table->copy(o->device, o->ids, tern_dptr_at(staged, at, TERN_I32), bytes));
-    return table->copy(o->device, o->targets, tern_dptr_at(staged, o->tokens + at, TERN_I32),
-                       bytes);
+    return TERN_OK;
 }

@@ -40,9 +40,10 @@ static void check_data(const struct tern_config_check *check)
                             "of data.train",
                             data->weights.count, data->train.count);
     }
-    if (data->format == TERN_DATA_CHAT) {
+    if (data->format == TERN_DATA_CHAT && data->tokenizer == NULL) {
         TERN_CONFIG_PROBLEM(check, "data", "format",
-                            "found chat, expected text: training on chats is not in this build");
+                            "found chat without data.tokenizer, expected the tokenizer and chat "
+                            "template of a model");
     }
 }
 

@@ -3,15 +3,18 @@
 #include "runtime/train/job.h"
 
 #include "io/hash.h"
+#include "io/packs.h"
 #include "runtime/base/fault.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "runtime/chat/prepare.h"
 #include "runtime/observe/step_log.h"
 #include "runtime/plan/compute.h"
 #include "runtime/reclaim/notice.h"
 #include "runtime/train/agree.h"
 #include "runtime/train/cursor.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,10 +154,50 @@ static tern_status keep_inputs(const struct tern_job *job)
     }
     TERN_RETURN_IF_ERR(tern_path_join(path, job->run.path, "config.yaml"));
     TERN_RETURN_IF_ERR(tern_file_replace(path, job->config_yaml.data, job->config_yaml.length));
-    return keep_tokenizer(job);
+    TERN_RETURN_IF_ERR(keep_tokenizer(job));
+    return job->template != NULL ? tern_template_save(job->template, job->run.path) : TERN_OK;
 }
 
 /* ---- data ---- */
+
+/* What a pattern of conversations means: prefixes of what was prepared, one block each. */
+static tern_status prepare_chats(const struct tern_job *job,
+                                 const struct tern_config_strings *files,
+                                 const char *cache,
+                                 char **prefixes)
+{
+    char prefix[TERN_PATH_BYTES];
+    for (int i = 0; i < files->count; i++) {
+        TERN_RETURN_IF_ERR(
+            tern_chat_cache(files->items[i], job->template, job->tokenizer, cache, prefix));
+        prefixes[i] = tern_strdup("data", prefix);
+        if (prefixes[i] == NULL) {
+            return tern_fail(TERN_ERR_MEMORY, "cannot allocate the name of '%s'", files->items[i]);
+        }
+    }
+    return TERN_OK;
+}
+
+static void say_packed(const struct tern_job *job,
+                       const char *key,
+                       const struct tern_tokens *tokens)
+{
+    struct tern_packs_summary sum;
+    char documents[TERN_TEXT_BYTES_BYTES], learned[TERN_TEXT_BYTES_BYTES];
+    int64_t length = job->config.train.sequence_length;
+    int64_t packs = tern_tokens_epoch_samples(tokens);
+    tern_tokens_packed(tokens, &sum);
+    tern_log_info("%s: %s conversations in %" PRId64 " sequences (%.1f%% full), %s tokens to learn",
+                  key, tern_text_commas(sum.documents, documents), packs,
+                  100.0 * (double)sum.places / ((double)packs * (double)length),
+                  tern_text_commas(sum.learned, learned));
+    if (sum.cut > 0) {
+        tern_log_warn("%s: %" PRId64 " conversations are longer than train.sequence_length %" PRId64
+                      " and are cut there; %" PRId64
+                      " are left out, with nothing to learn before it",
+                      key, sum.cut, length, sum.dropped);
+    }
+}
 
 static tern_status open_tokens(struct tern_job *job,
                                const char *key,
@@ -164,8 +207,14 @@ static tern_status open_tokens(struct tern_job *job,
                                const char *cache,
                                struct tern_tokens **out)
 {
+    bool is_chat = job->config.data.format == TERN_DATA_CHAT;
+    char **prefixes = tern_alloc_zero("data", (size_t)files->count + 1, sizeof *prefixes);
+    tern_status status = TERN_OK;
+    if (prefixes == NULL) {
+        return tern_fail(TERN_ERR_MEMORY, "cannot allocate %d names", files->count);
+    }
     struct tern_tokens_options options = {
-        .patterns = (const char *const *)files->items,
+        .patterns = (const char *const *)(is_chat ? prefixes : files->items),
         .pattern_count = files->count,
         .weights = weights,
         .tokenizer = job->tokenizer,
@@ -174,8 +223,17 @@ static tern_status open_tokens(struct tern_job *job,
         .vocab_size = job->config.model.vocab_size,
         .seed = (uint64_t)job->config.train.seed,
         .shuffle = shuffle,
+        .is_packed = is_chat,
     };
-    tern_status status = tern_tokens_open(&options, out);
+    status = is_chat ? prepare_chats(job, files, cache, prefixes) : TERN_OK;
+    status = status == TERN_OK ? tern_tokens_open(&options, out) : status;
+    for (int i = 0; i < files->count; i++) {
+        tern_free(prefixes[i]);
+    }
+    tern_free(prefixes);
+    if (status == TERN_OK && is_chat && job->comm->rank == 0) {
+        say_packed(job, key, *out);
+    }
     return status == TERN_OK ? TERN_OK : tern_fail_prefix(status, "%s", key);
 }
 
@@ -184,6 +242,9 @@ static tern_status open_data_here(struct tern_job *job)
     char cache[TERN_PATH_BYTES];
     const struct tern_config_data *data = &job->config.data;
     TERN_RETURN_IF_ERR(tern_path_join(cache, job->run.path, "data"));
+    if (data->format == TERN_DATA_CHAT && job->template == NULL) {
+        TERN_RETURN_IF_ERR(tern_template_open(data->tokenizer, NULL, &job->template));
+    }
     TERN_RETURN_IF_ERR(open_tokens(job, "data.train", &data->train,
                                    data->weights.count > 0 ? data->weights.items : NULL, true,
                                    cache, &job->train));
@@ -667,6 +728,7 @@ void tern_job_close(struct tern_job *job)
     tern_tokens_close(job->val);
     tern_tokens_close(job->train);
     tern_tokenizer_close(job->tokenizer);
+    tern_template_close(job->template);
     tern_run_dir_close(&job->run);
     tern_comm_close(job->comm);
     if (job->has_config) {

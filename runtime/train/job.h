@@ -5,6 +5,7 @@
 #include "io/tokens.h"
 #include "kernels/open.h"
 #include "models/lora.h"
+#include "runtime/chat/template.h"
 #include "runtime/plan/bill.h"
 #include "runtime/plan/compute.h"
 #include "runtime/train/cursor.h"
@@ -27,6 +28,7 @@ struct tern_job {
     struct tern_comm *comm;
     struct tern_run_dir run;
     struct tern_tokenizer *tokenizer;
+    struct tern_template *template;  /* of data.format: chat; else NULL */
     struct tern_tokens *train, *val; /* val NULL: none */
     int64_t eval_sequences;
     struct tern_compute compute;

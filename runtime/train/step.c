@@ -33,6 +33,7 @@ struct tern_stepper {
     struct tern_micro *micro;
     struct tern_tally *tally;
     struct tern_dptr ids, targets; /* i32 (micro_batch, T) */
+    struct tern_dptr starts;       /* the same, of packed documents; null: there are none */
     struct tern_dptr nll;          /* f32 (micro_batch, T) */
     struct tern_dptr nll_step;     /* f32 (own sequences, T): a step's losses */
     float *nll_host;               /* (micro_batch, T): of an evaluation */
@@ -51,6 +52,11 @@ struct tern_stepper {
     int depth;           /* gradient buffers that hold nodes before this lane */
     double wait_seconds; /* waited for weights inside the forward pass */
 };
+
+static bool is_packed(const struct tern_stepper *s)
+{
+    return s->config->data.format == TERN_DATA_CHAT;
+}
 
 static int64_t micro_tokens(const struct tern_stepper *s)
 {
@@ -75,7 +81,9 @@ int64_t tern_stepper_bytes(const struct tern_train_config *config,
     int64_t n = config->train.micro_batch * config->train.sequence_length;
     int64_t own = config->train.global_batch / config->train.lanes * state->plan.lane_count *
                   config->train.sequence_length;
-    return n * 12 + own * 4 + (is_ahead ? tern_batch_bytes(own) : 0) + tern_tally_bytes(state) +
+    bool is_chat = config->data.format == TERN_DATA_CHAT;
+    return n * (is_chat ? 16 : 12) + own * 4 + (is_ahead ? tern_batch_bytes(own, is_chat) : 0) +
+           tern_tally_bytes(state) +
            (int64_t)sizeof(struct tern_step_word) * (state->comm->size + 1);
 }
 
@@ -98,6 +106,10 @@ static tern_status take_memory(struct tern_stepper *s)
     size_t buckets = (size_t)s->state->params->bucket_count;
     TERN_RETURN_IF_ERR(table->alloc(s->device, "batch", n * 4, &s->ids));
     TERN_RETURN_IF_ERR(table->alloc(s->device, "batch", n * 4, &s->targets));
+    if (is_packed(s)) {
+        TERN_RETURN_IF_ERR(table->alloc(s->device, "batch", n * 4, &s->starts));
+        TERN_RETURN_IF_ERR(tern_pass_pack(s->pass, s->starts));
+    }
     TERN_RETURN_IF_ERR(table->alloc(s->device, "batch", n * 4, &s->nll));
     TERN_RETURN_IF_ERR(table->alloc(s->device, "batch", step * 4, &s->nll_step));
     s->nll_host = tern_alloc("batch", n * sizeof *s->nll_host);
@@ -119,6 +131,7 @@ static tern_status create_parts(struct tern_stepper *s)
         .uploader = s->queues.uploader,
         .ids = s->ids,
         .targets = s->targets,
+        .starts = s->starts,
         .tokens = own_tokens(s),
         .micro_tokens = micro_tokens(s),
     };
@@ -205,7 +218,7 @@ void tern_stepper_destroy(struct tern_stepper *s)
     tern_micro_destroy(s->micro);
     tern_tally_destroy(s->tally);
     tern_batch_destroy(s->batch);
-    struct tern_dptr device_blocks[] = {s->ids, s->targets, s->nll, s->nll_step};
+    struct tern_dptr device_blocks[] = {s->ids, s->targets, s->starts, s->nll, s->nll_step};
     for (size_t i = 0; i < sizeof device_blocks / sizeof device_blocks[0]; i++) {
         table->free(s->device, device_blocks[i]);
     }
@@ -396,14 +409,15 @@ static int64_t word_tokens(const struct tern_stepper *s)
 
 tern_status tern_stepper_begin(struct tern_stepper *s,
                                const int32_t *inputs,
-                               const int32_t *targets)
+                               const int32_t *targets,
+                               const int32_t *starts)
 {
     s->wait_seconds = 0;
     s->own_targets = 0;
     for (int64_t i = 0; i < own_tokens(s); i++) {
         s->own_targets += targets[i] >= 0;
     }
-    TERN_RETURN_IF_ERR(tern_batch_begin(s->batch, inputs, targets));
+    TERN_RETURN_IF_ERR(tern_batch_begin(s->batch, inputs, targets, starts));
     return run_lanes(s);
 }
 
@@ -470,19 +484,22 @@ static tern_status fill_group(struct tern_stepper *s,
                               const struct tern_tokens *tokens,
                               int64_t first,
                               int64_t sequences,
-                              int32_t *inputs,
-                              int32_t *targets)
+                              int32_t *batch)
 {
     int64_t t = s->config->train.sequence_length;
+    int32_t *inputs = batch;
+    int32_t *targets = inputs + micro_tokens(s);
+    int32_t *starts = targets + micro_tokens(s);
     for (int64_t i = 0; i < s->config->train.micro_batch; i++) {
         if (first + i < sequences) {
-            TERN_RETURN_IF_ERR(
-                tern_tokens_sample(tokens, first + i, inputs + i * t, targets + i * t));
+            TERN_RETURN_IF_ERR(tern_tokens_sample(tokens, first + i, inputs + i * t,
+                                                  targets + i * t, starts + i * t));
             continue;
         }
         for (int64_t j = 0; j < t; j++) { /* nothing left: a row that counts for nothing */
             inputs[i * t + j] = 0;
             targets[i * t + j] = -1;
+            starts[i * t + j] = 0;
         }
     }
     return TERN_OK;
@@ -509,7 +526,7 @@ struct group_sum {
     int64_t tokens;
 };
 
-/* batch: ids and targets (2, micro_batch, T). */
+/* batch: ids, targets and starts (3, micro_batch, T). */
 static tern_status evaluate_group(struct tern_stepper *s,
                                   const int32_t *batch,
                                   struct group_sum *sum)
@@ -519,6 +536,9 @@ static tern_status evaluate_group(struct tern_stepper *s,
     size_t bytes = (size_t)n * sizeof *batch;
     TERN_RETURN_IF_ERR(table->upload(s->device, s->ids, batch, bytes));
     TERN_RETURN_IF_ERR(table->upload(s->device, s->targets, batch + n, bytes));
+    if (is_packed(s)) {
+        TERN_RETURN_IF_ERR(table->upload(s->device, s->starts, batch + 2 * n, bytes));
+    }
     TERN_RETURN_IF_ERR(tern_pass_eval(s->pass, s->state->weights, s->ids, s->targets, s->nll));
     TERN_RETURN_IF_ERR(
         table->download(s->device, s->nll_host, s->nll, (size_t)n * sizeof *s->nll_host));
@@ -539,7 +559,7 @@ tern_status tern_stepper_evaluate(struct tern_stepper *s,
     struct group_sum *mine = tern_alloc_zero("evaluation", (size_t)rounds, sizeof *mine);
     struct group_sum *all =
         tern_alloc_zero("evaluation", (size_t)(rounds * comm->size), sizeof *all);
-    int32_t *batch = tern_alloc("evaluation", 2 * (size_t)n * sizeof *batch);
+    int32_t *batch = tern_alloc("evaluation", 3 * (size_t)n * sizeof *batch);
     tern_status status = TERN_OK;
     if (mine == NULL || all == NULL || batch == NULL) {
         status = tern_fail(TERN_ERR_MEMORY, "cannot allocate the sums of %lld evaluation groups",
@@ -552,9 +572,8 @@ tern_status tern_stepper_evaluate(struct tern_stepper *s,
         if (group >= groups) {
             continue;
         }
-        TERN_GOTO_IF_ERR(
-            status, fill_group(s, tokens, group * train->micro_batch, sequences, batch, batch + n),
-            out);
+        TERN_GOTO_IF_ERR(status,
+                         fill_group(s, tokens, group * train->micro_batch, sequences, batch), out);
         TERN_GOTO_IF_ERR(status, evaluate_group(s, batch, &mine[round]), out);
     }
     TERN_GOTO_IF_ERR(status, tern_comm_all_gather(comm, mine, (size_t)rounds * sizeof *mine, all),

@@ -59,7 +59,8 @@ int64_t tern_stepper_bytes(const struct tern_train_config *config,
 /* Own lanes forward and backward, buckets reduced meanwhile. inputs, targets: (own sequences, T), valid until end. */
 TERN_MUST_CHECK tern_status tern_stepper_begin(struct tern_stepper *stepper,
                                                const int32_t *inputs,
-                                               const int32_t *targets);
+                                               const int32_t *targets,
+                                               const int32_t *starts);
 /* Exchanges `mine` for everybody's words (ranks of them, valid until the next end), takes the norm and updates the weights
  * with lr; where the norm or the loss is not finite they stay as they are, which settle tells. state->step and tokens are
  * advanced. The step before is settled. */

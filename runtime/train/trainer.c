@@ -163,11 +163,13 @@ static tern_status begin_step(struct loop *loop)
     struct tern_job *job = loop->job;
     const int32_t *inputs;
     const int32_t *targets;
+    const int32_t *starts;
     double started = tern_clock_seconds();
-    TERN_RETURN_IF_ERR(tern_prefetch_take(job->prefetch, job->state.step, &inputs, &targets));
+    TERN_RETURN_IF_ERR(
+        tern_prefetch_take(job->prefetch, job->state.step, &inputs, &targets, &starts));
     loop->data_seconds = tern_clock_seconds() - started;
     tern_fault_pass(TERN_FAULT_STEP_BEGIN);
-    return tern_stepper_begin(job->stepper, inputs, targets);
+    return tern_stepper_begin(job->stepper, inputs, targets, starts);
 }
 
 /* Words exchanged, update enqueued. */

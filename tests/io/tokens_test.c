@@ -42,7 +42,7 @@ static int32_t first_of(const struct tern_tokens *tokens, int64_t k)
 {
     int32_t inputs[T_MAX], targets[T_MAX];
     int64_t length = tern_tokens_sequence_length(tokens);
-    assert_ok(tern_tokens_sample(tokens, k, inputs, targets));
+    assert_ok(tern_tokens_sample(tokens, k, inputs, targets, NULL));
     for (int64_t i = 0; i < length; i++) {
         assert_int_equal(inputs[i], inputs[0] + i);
         assert_int_equal(targets[i], inputs[0] + i + 1);
@@ -162,7 +162,7 @@ static void *read_at_random(void *argument)
     int32_t inputs[T_MAX], targets[T_MAX];
     for (uint64_t i = 0; i < 4000; i++) {
         int64_t k = (int64_t)(draw(reader->seed, i) % (uint64_t)reader->count);
-        bool is_right = tern_tokens_sample(reader->tokens, k, inputs, targets) == TERN_OK &&
+        bool is_right = tern_tokens_sample(reader->tokens, k, inputs, targets, NULL) == TERN_OK &&
                         inputs[0] == reader->expected[k];
         reader->wrong += !is_right;
     }
@@ -367,15 +367,16 @@ static void test_ids_beyond_the_vocabulary(void **state)
     options.shuffle = false;
     struct tern_tokens *tokens = open_tokens(&options);
     int32_t inputs[2], targets[2];
-    assert_ok(tern_tokens_sample(tokens, 0, inputs, targets));
-    assert_fails(tern_tokens_sample(tokens, 1, inputs, targets), TERN_ERR_INPUT,
+    assert_ok(tern_tokens_sample(tokens, 0, inputs, targets, NULL));
+    assert_fails(tern_tokens_sample(tokens, 1, inputs, targets, NULL), TERN_ERR_INPUT,
                  "big.bin|byte 12 (token 3)|id 500|499");
-    assert_fails(tern_tokens_sample(tokens, 2, inputs, targets), TERN_ERR_INPUT,
+    assert_fails(tern_tokens_sample(tokens, 2, inputs, targets, NULL), TERN_ERR_INPUT,
                  "big.bin|byte 24 (token 6)|id -6");
-    assert_ok(tern_tokens_sample(tokens, 4, inputs, targets));
-    assert_fails(tern_tokens_sample(tokens, 5, inputs, targets), TERN_ERR_INPUT,
+    assert_ok(tern_tokens_sample(tokens, 4, inputs, targets, NULL));
+    assert_fails(tern_tokens_sample(tokens, 5, inputs, targets, NULL), TERN_ERR_INPUT,
                  "big2.bin|byte 1030 (token 3)|id 500");
-    assert_fails(tern_tokens_sample(tokens, -1, inputs, targets), TERN_ERR_ARGUMENT, "sample -1");
+    assert_fails(tern_tokens_sample(tokens, -1, inputs, targets, NULL), TERN_ERR_ARGUMENT,
+                 "sample -1");
     tern_tokens_close(tokens);
 }
 
@@ -421,7 +422,7 @@ static void test_offsets_beyond_2_gib(void **state)
     int32_t inputs[4], targets[4];
     /* The last window begins at token 4 (samples - 1) = count - 8: then come three zeros and the
      * five ids. */
-    assert_ok(tern_tokens_sample(tokens, samples - 1, inputs, targets));
+    assert_ok(tern_tokens_sample(tokens, samples - 1, inputs, targets, NULL));
     static const int32_t expected_inputs[] = {0, 0, 0, 11};
     static const int32_t expected_targets[] = {0, 0, 11, 12};
     assert_memory_equal(inputs, expected_inputs, sizeof inputs);
@@ -431,7 +432,7 @@ static void test_offsets_beyond_2_gib(void **state)
     tokens = open_tokens(&options);
     int64_t wide = 0;
     for (int64_t k = 0; k < 64; k++) {
-        assert_ok(tern_tokens_sample(tokens, samples * 5 + k, inputs, targets));
+        assert_ok(tern_tokens_sample(tokens, samples * 5 + k, inputs, targets, NULL));
         wide += inputs[0];
     }
     assert_int_equal(wide, 0);
@@ -464,7 +465,7 @@ static void test_texts_are_tokenised_once(void **state)
     int32_t *ids, inputs[8], targets[8];
     int64_t count;
     assert_ok(tern_tokenizer_encode(tokenizer, text.data, text.length, true, &ids, &count));
-    assert_ok(tern_tokens_sample(tokens, 2, inputs, targets));
+    assert_ok(tern_tokens_sample(tokens, 2, inputs, targets, NULL));
     assert_memory_equal(inputs, ids + 16, sizeof inputs);
     tern_free(ids);
     tern_tokens_close(tokens);
@@ -592,12 +593,12 @@ static void test_prefetch_equals_direct(void **state)
                                       cases[c].step, &prefetch));
         int64_t blocks = tern_mem_stats().total_blocks;
         for (int64_t step = cases[c].step; step < cases[c].step + 50; step++) {
-            const int32_t *inputs, *targets;
-            assert_ok(tern_prefetch_take(prefetch, step, &inputs, &targets));
+            const int32_t *inputs, *targets, *starts;
+            assert_ok(tern_prefetch_take(prefetch, step, &inputs, &targets, &starts));
             for (int64_t i = 0; i < cases[c].count; i++) {
                 int32_t expected_inputs[16], expected_targets[16];
                 int64_t k = step * cases[c].global_batch + cases[c].first + i;
-                assert_ok(tern_tokens_sample(tokens, k, expected_inputs, expected_targets));
+                assert_ok(tern_tokens_sample(tokens, k, expected_inputs, expected_targets, NULL));
                 assert_memory_equal(inputs + i * 16, expected_inputs, sizeof expected_inputs);
                 assert_memory_equal(targets + i * 16, expected_targets, sizeof expected_targets);
             }
@@ -620,18 +621,18 @@ static void test_prefetch_refusals(void **state)
     options.shuffle = false;
     struct tern_tokens *tokens = open_tokens(&options);
     struct tern_prefetch *prefetch;
-    const int32_t *inputs, *targets;
+    const int32_t *inputs, *targets, *starts;
     assert_fails(tern_prefetch_start(tokens, 4, 2, 3, 0, &prefetch), TERN_ERR_ARGUMENT,
                  "[2, 5)|batch of 4");
     assert_null(prefetch);
     assert_ok(tern_prefetch_start(tokens, 1, 0, 1, 0, &prefetch));
-    assert_fails(tern_prefetch_take(prefetch, 1, &inputs, &targets), TERN_ERR_ARGUMENT,
+    assert_fails(tern_prefetch_take(prefetch, 1, &inputs, &targets, &starts), TERN_ERR_ARGUMENT,
                  "step 1|expected step 0");
-    assert_ok(tern_prefetch_take(prefetch, 0, &inputs, &targets));
-    assert_fails(tern_prefetch_take(prefetch, 0, &inputs, &targets), TERN_ERR_ARGUMENT,
+    assert_ok(tern_prefetch_take(prefetch, 0, &inputs, &targets, &starts));
+    assert_fails(tern_prefetch_take(prefetch, 0, &inputs, &targets, &starts), TERN_ERR_ARGUMENT,
                  "step 0|expected step 1");
-    assert_ok(tern_prefetch_take(prefetch, 1, &inputs, &targets));
-    assert_fails(tern_prefetch_take(prefetch, 2, &inputs, &targets), TERN_ERR_INPUT,
+    assert_ok(tern_prefetch_take(prefetch, 1, &inputs, &targets, &starts));
+    assert_fails(tern_prefetch_take(prefetch, 2, &inputs, &targets, &starts), TERN_ERR_INPUT,
                  "bad.bin|token 3|id 900|0 to 9");
     tern_prefetch_stop(prefetch);
     for (int i = 0; i < 50; i++) { /* stopped while it works, and before anything was taken */

@@ -282,7 +282,7 @@ static const struct row g_rows[] = {
     {TRAIN, .whole = "data:\n  train: [a, b]\n  weights: [1]\n", .where = "bad.yaml:3:3",
      .found = "found 1 weights", .expected = "one for each of the 2 entries"},
     {TRAIN, .whole = "data:\n  train: [a]\n  format: chat\n", .where = "bad.yaml:3:3",
-     .found = "found chat", .expected = "expected text"},
+     .found = "found chat without data.tokenizer", .expected = "expected the tokenizer"},
     /* the environment */
     {{"doctor"},
      .env = "TERN_BACKEND=gpu",

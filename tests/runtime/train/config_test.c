@@ -211,7 +211,7 @@ static const struct {
      "data.weights: found '0', expected a list, [a, b], each a number above 0"},
     {{"data.train=[]"}, "data.train: found no files, expected at least one"},
     {{"data.train=['']"}, "found an empty text as entry 1, expected a path or glob"},
-    {{"data.format=chat"}, "data.format: found chat, expected text"},
+    {{"data.format=chat", "data.tokenizer=null"}, "data.format: found chat without data.tokenizer"},
     {{"checkpoint.remote=s3://b/p"},
      "found 's3://b/p', expected null: object stores are not in this build"},
     {{"checkpoint.compression=zstd"}, "expected auto, none or zstd:LEVEL with LEVEL from 1 to 19"},
