@@ -43,12 +43,16 @@ static void module_name(const struct tern_param *param, struct tern_lora_target 
 
 bool tern_lora_is_target(const struct tern_param *param, const char *target)
 {
-    struct tern_lora_target name;
     if (!can_adapt(param)) {
         return false;
     }
-    module_name(param, &name);
-    return strcmp(name.name, target) == 0;
+    if (strcmp(target, "all-linear") == 0) {
+        return true;
+    }
+    size_t path = (size_t)(strrchr(param->name, '.') - param->name);
+    size_t length = strlen(target);
+    return length <= path && memcmp(param->name + path - length, target, length) == 0 &&
+           (length == path || param->name[path - length - 1] == '.');
 }
 
 int tern_lora_targets(const struct tern_params *params, struct tern_lora_target *out, int capacity)
@@ -80,10 +84,10 @@ static tern_status check_targets(const struct tern_params *params,
     }
     for (int i = 0; i < config->target_count; i++) {
         int k = 0;
-        while (k < count && strcmp(config->targets[i], names[k]) != 0) {
+        while (k < params->count && !tern_lora_is_target(&params->items[k], config->targets[i])) {
             k++;
         }
-        if (k == count) {
+        if (k == params->count) {
             return tern_fail(TERN_ERR_CONFIG,
                              "lora.targets: found '%.40s', expected one of %s; nearest is '%s'",
                              config->targets[i], all,

@@ -56,7 +56,8 @@ struct tern_lora_target {
     char name[32];
 };
 int tern_lora_targets(const struct tern_params *params, struct tern_lora_target *out, int capacity);
-/* Whether the target means this tensor. */
+/* Whether the target means this tensor: the last name of its module, the last ones with dots between
+ * them, or all-linear. */
 bool tern_lora_is_target(const struct tern_param *param, const char *target);
 
 /* Makes the adapters and attaches them to the model's linear layers, for its training passes.

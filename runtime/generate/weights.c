@@ -11,6 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
+enum {
+    DEPTH_MAX = 8,           /* of adapters on adapters */
+    CHECK_ELEMENTS = 1 << 20 /* read at a time */
+};
+
 struct tern_weights {
     /* Of a run: */
     struct tern_ckpt_reader *reader;
@@ -19,6 +24,10 @@ struct tern_weights {
     bool is_pretrained;
     struct tern_pretrained pretrained;
     int last; /* parameter read last: the next is likely to follow it */
+    /* Of adapters: */
+    struct tern_weights *base;
+    struct tern_adapters adapters;
+    char base_hash[TERN_HASH_HEX_BYTES]; /* "": any will do */
 
     struct tern_model_ids ids;
     char path[TERN_PATH_BYTES];
@@ -49,34 +58,101 @@ static tern_status find_checkpoint(const char *model,
     if (!tern_file_is_folder(probe)) {
         return tern_fail(TERN_ERR_INPUT,
                          "%s: is neither a run directory (no ckpt/), nor a checkpoint of one (no "
-                         "MANIFEST.json), nor a Hugging Face folder (no config.json), nor a GGUF "
-                         "file",
+                         "MANIFEST.json), nor a Hugging Face folder (no config.json), nor adapters "
+                         "(no adapter_config.json), nor a GGUF file",
                          model);
     }
     TERN_RETURN_IF_ERR(tern_path_join(run, model, "."));
     return tern_ckpt_find(model, ckpt, &step);
 }
 
-static tern_status read_config(struct tern_weights *weights, const char *ckpt)
+static tern_status open_at(const char *model, int depth, struct tern_weights **out);
+
+static tern_status read_config(struct tern_weights *weights,
+                               const char *ckpt,
+                               struct tern_cursor *cursor)
 {
-    struct tern_cursor cursor;
     char *yaml = NULL;
-    TERN_RETURN_IF_ERR(tern_cursor_read(tern_ckpt_state_json(weights->reader), &cursor, &yaml));
+    TERN_RETURN_IF_ERR(tern_cursor_read(tern_ckpt_state_json(weights->reader), cursor, &yaml));
     tern_status status =
         tern_train_config_parse(ckpt, yaml, strlen(yaml), NULL, 0, &weights->config);
     tern_free(yaml);
     return status == TERN_OK ? tern_model_config_check(&weights->config.model) : status;
 }
 
-static tern_status open_run(struct tern_weights *weights, const char *model)
+/* The model that adapters name. */
+static tern_status open_base(struct tern_weights *weights, const char *base, int depth)
+{
+    if (depth >= DEPTH_MAX) {
+        return tern_fail(TERN_ERR_INPUT, "found adapters of adapters %d times over, expected less",
+                         depth);
+    }
+    if (!tern_file_exists(base)) {
+        return tern_fail(TERN_ERR_CONFIG, "the model that the adapters belong to is not there: %s",
+                         base);
+    }
+    TERN_RETURN_IF_ERR(open_at(base, depth + 1, &weights->base));
+    weights->ids = weights->base->ids;
+    return TERN_OK;
+}
+
+static tern_status open_run_adapters(struct tern_weights *weights,
+                                     const struct tern_cursor *cursor,
+                                     int depth)
+{
+    const struct tern_config_lora *lora = &weights->config.lora;
+    const struct tern_lora_config config = {
+        .rank = lora->rank,
+        .alpha = lora->alpha,
+        .targets = (const char *const *)lora->targets.items,
+        .target_count = lora->targets.count,
+    };
+    strcpy(weights->base_hash, cursor->base_hash);
+    TERN_RETURN_IF_ERR(open_base(weights, cursor->base, depth));
+    return tern_adapters_open_run(&weights->config.model, &config, weights->reader,
+                                  &weights->adapters);
+}
+
+static tern_status open_run(struct tern_weights *weights, const char *model, int depth)
 {
     char ckpt[TERN_CKPT_PATH_BYTES];
     char run[TERN_PATH_BYTES];
+    struct tern_cursor cursor;
     TERN_RETURN_IF_ERR(find_checkpoint(model, ckpt, run));
     TERN_RETURN_IF_ERR(tern_ckpt_open(ckpt, &weights->reader));
-    TERN_RETURN_IF_ERR(read_config(weights, ckpt));
+    TERN_RETURN_IF_ERR(read_config(weights, ckpt, &cursor));
     TERN_RETURN_IF_ERR(tern_path_absolute(weights->path, ckpt));
-    return tern_path_join(weights->tokenizer, run, "tokenizer.json");
+    TERN_RETURN_IF_ERR(tern_path_join(weights->tokenizer, run, "tokenizer.json"));
+    return weights->config.lora.rank > 0 ? open_run_adapters(weights, &cursor, depth) : TERN_OK;
+}
+
+/* Whether a folder holds adapters; path_out: of adapter_config.json. */
+static bool is_peft(const char *folder, char path_out[TERN_PATH_BYTES])
+{
+    return tern_path_join(path_out, folder, "adapter_config.json") == TERN_OK &&
+           tern_file_exists(path_out);
+}
+
+/* The base is named as its maker saw it: by a path, or by a name beside which it lies here. */
+static tern_status open_peft(struct tern_weights *weights, const char *folder, int depth)
+{
+    char path[TERN_PATH_BYTES];
+    char *text;
+    size_t bytes;
+    struct tern_peft_config config;
+    TERN_RETURN_IF_ERR(tern_path_join(path, folder, "adapter_config.json"));
+    TERN_RETURN_IF_ERR(tern_file_read(path, TERN_CONFIG_FILE_BYTES_MAX, &text, &bytes));
+    tern_status status = tern_peft_config_parse(path, text, bytes, &config);
+    tern_free(text);
+    TERN_RETURN_IF_ERR(status);
+    TERN_RETURN_IF_ERR(tern_path_absolute(weights->path, folder));
+    status = open_base(weights, config.base, depth);
+    if (status != TERN_OK) {
+        return tern_fail_prefix(status, "%s: base_model_name_or_path", path);
+    }
+    TERN_RETURN_IF_ERR(tern_path_join(weights->tokenizer, folder, "tokenizer.json"));
+    return tern_adapters_open_peft(tern_weights_config(weights->base), &config, folder,
+                                   &weights->adapters);
 }
 
 static tern_status open_pretrained(struct tern_weights *weights, const char *model)
@@ -90,7 +166,17 @@ static tern_status open_pretrained(struct tern_weights *weights, const char *mod
                : tern_path_join(weights->tokenizer, model, "tokenizer.json");
 }
 
-tern_status tern_weights_open(const char *model, struct tern_weights **out)
+static tern_status open_any(struct tern_weights *weights, const char *model, int depth)
+{
+    char path[TERN_PATH_BYTES];
+    if (is_peft(model, path)) { /* peft may have written the base's config.json beside it */
+        return open_peft(weights, model, depth);
+    }
+    return tern_pretrained_is(model) ? open_pretrained(weights, model)
+                                     : open_run(weights, model, depth);
+}
+
+static tern_status open_at(const char *model, int depth, struct tern_weights **out)
 {
     struct tern_weights *weights = tern_alloc_zero("weights", 1, sizeof *weights);
     tern_status status;
@@ -98,12 +184,9 @@ tern_status tern_weights_open(const char *model, struct tern_weights **out)
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate a reader of weights");
     }
     weights->ids.bos = -1;
-    TERN_GOTO_IF_ERR(status,
-                     tern_pretrained_is(model) ? open_pretrained(weights, model)
-                                               : open_run(weights, model),
-                     fail);
+    TERN_GOTO_IF_ERR(status, open_any(weights, model, depth), fail);
     if (!tern_file_exists(weights->tokenizer)) {
-        weights->tokenizer[0] = '\0';
+        strcpy(weights->tokenizer, weights->base != NULL ? weights->base->tokenizer : "");
     }
     *out = weights;
     return TERN_OK;
@@ -112,11 +195,18 @@ fail:
     return status;
 }
 
+tern_status tern_weights_open(const char *model, struct tern_weights **out)
+{
+    return open_at(model, 0, out);
+}
+
 void tern_weights_close(struct tern_weights *weights)
 {
     if (weights == NULL) {
         return;
     }
+    tern_adapters_close(&weights->adapters);
+    tern_weights_close(weights->base);
     tern_ckpt_close(weights->reader);
     tern_pretrained_close(&weights->pretrained);
     tern_train_config_fini(&weights->config);
@@ -130,13 +220,16 @@ const char *tern_weights_path(const struct tern_weights *weights)
 
 const struct tern_model_config *tern_weights_config(const struct tern_weights *weights)
 {
+    if (weights->base != NULL) {
+        return tern_weights_config(weights->base);
+    }
     return weights->is_pretrained ? &weights->pretrained.config : &weights->config.model;
 }
 
 enum tern_dtype tern_weights_dtype(const struct tern_weights *weights)
 {
-    if (weights->is_pretrained) {
-        return TERN_F32;
+    if (weights->reader == NULL) {
+        return weights->base != NULL ? tern_weights_dtype(weights->base) : TERN_F32;
     }
     return weights->config.train.precision == TERN_PRECISION_BF16 ? TERN_BF16 : TERN_F32;
 }
@@ -151,9 +244,19 @@ const struct tern_pretrained *tern_weights_pretrained(const struct tern_weights 
     return weights->is_pretrained ? &weights->pretrained : NULL;
 }
 
+const struct tern_adapters *tern_weights_adapters(const struct tern_weights *weights)
+{
+    return weights->base != NULL ? &weights->adapters : NULL;
+}
+
+const struct tern_weights *tern_weights_base(const struct tern_weights *weights)
+{
+    return weights->base;
+}
+
 int64_t tern_weights_step(const struct tern_weights *weights)
 {
-    return weights->is_pretrained ? 0 : tern_ckpt_step(weights->reader);
+    return weights->reader != NULL ? tern_ckpt_step(weights->reader) : 0;
 }
 
 const char *tern_weights_tokenizer(const struct tern_weights *weights)
@@ -181,8 +284,29 @@ static tern_status fail_param(const struct tern_weights *weights, const struct t
                      weights->path, param->name, (long long)param->size);
 }
 
+/* That the base has the values that the adapters were trained beside. */
+static tern_status check_base(struct tern_weights *weights, const struct tern_params *params)
+{
+    char found[TERN_HASH_HEX_BYTES];
+    TERN_RETURN_IF_ERR(tern_weights_check(weights->base, params));
+    if (weights->base_hash[0] == '\0') {
+        return TERN_OK;
+    }
+    TERN_RETURN_IF_ERR(tern_weights_hash(weights->base, params, found));
+    return strcmp(found, weights->base_hash) == 0
+               ? TERN_OK
+               : tern_fail(
+                     TERN_ERR_CONFIG,
+                     "%s is not the model that the adapters of %s belong to: its weights have "
+                     "the hash %s, expected %s",
+                     weights->base->path, weights->path, found, weights->base_hash);
+}
+
 tern_status tern_weights_check(struct tern_weights *weights, const struct tern_params *params)
 {
+    if (weights->base != NULL) {
+        return check_base(weights, params);
+    }
     if (!weights->is_pretrained) {
         return tern_stored_check(params, weights->reader, "model");
     }
@@ -201,6 +325,11 @@ tern_status tern_weights_read(struct tern_weights *weights,
                               int64_t count,
                               float *dst)
 {
+    if (weights->base != NULL) {
+        TERN_RETURN_IF_ERR(tern_weights_read(weights->base, param, row, count, dst));
+        tern_adapters_merge(&weights->adapters, param, row, count, dst);
+        return TERN_OK;
+    }
     if (!weights->is_pretrained) {
         return tern_ckpt_read(weights->reader, "model", param->name, row, count, dst);
     }
