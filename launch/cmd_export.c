@@ -20,7 +20,7 @@ tern_status tern_command_export(int argc, char **argv, int *exit_code)
 {
     (void)exit_code;
     /* in the order of their enums */
-    static const char *const formats[] = {"hf", "gguf", NULL};
+    static const char *const formats[] = {"hf", "gguf", "peft", NULL};
     static const char *const dtypes[] = {"auto", "f32",  "bf16",   "f16",
                                          "q8_0", "q4_0", "q4_k_m", NULL};
     int format = -1, dtype = TERN_EXPORT_AUTO;
@@ -31,7 +31,9 @@ tern_status tern_command_export(int argc, char **argv, int *exit_code)
          .target = &format,
          .value_name = "FORMAT",
          .choices = formats,
-         .help = "hf: a folder that Transformers loads; gguf: a file that llama.cpp loads"},
+         .help =
+             "hf: a folder that Transformers loads; gguf: a file that llama.cpp loads; peft: the "
+             "adapters alone, of a run that trained some"},
         {.name = "dtype",
          .kind = TERN_OPTION_CHOICE,
          .target = &dtype,
@@ -49,9 +51,11 @@ tern_status tern_command_export(int argc, char **argv, int *exit_code)
     };
     const struct tern_command_spec spec = {
         .name = "export",
-        .usage = "MODEL OUT --format hf|gguf [options]",
+        .usage = "MODEL OUT --format hf|gguf|peft [options]",
         .summary = "Writes MODEL (a run, a checkpoint, a Hugging Face folder or a GGUF file) as a "
-                   "Hugging Face folder or a GGUF file, tokenizer included. OUT must not exist; it "
+                   "Hugging Face folder or a GGUF file, tokenizer included; adapters are merged, "
+                   "or with peft written "
+                   "by themselves. OUT must not exist; it "
                    "appears when it is whole.",
         .example = "tern export runs/a model.gguf --format gguf --dtype q4_k_m",
         .options = options,
@@ -67,7 +71,7 @@ tern_status tern_command_export(int argc, char **argv, int *exit_code)
         return TERN_OK;
     }
     if (format < 0) {
-        return tern_fail(TERN_ERR_USAGE, "tern export: expected --format hf or --format gguf");
+        return tern_fail(TERN_ERR_USAGE, "tern export: expected --format hf, gguf or peft");
     }
     export.model = positionals.items[0];
     export.out = positionals.items[1];

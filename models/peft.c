@@ -141,15 +141,14 @@ tern_status tern_peft_config_parse(const char *name,
     return status == TERN_OK ? TERN_OK : tern_fail_prefix(status, "%s", name);
 }
 
-tern_status tern_peft_config_print(const struct tern_lora_config *config,
-                                   const char *base,
+tern_status tern_peft_config_print(const struct tern_peft_config *config,
                                    bool is_out_in,
                                    struct tern_text *out)
 {
     TERN_RETURN_IF_ERR(
         tern_text_printf(out, "{\n  \"peft_type\": \"LORA\",\n  \"task_type\": \"CAUSAL_LM\",\n"
                               "  \"base_model_name_or_path\": "));
-    TERN_RETURN_IF_ERR(tern_json_quote(out, base, strlen(base)));
+    TERN_RETURN_IF_ERR(tern_json_quote(out, config->base, strlen(config->base)));
     TERN_RETURN_IF_ERR(tern_text_printf(
         out,
         ",\n  \"r\": %lld,\n  \"lora_alpha\": %.17g,\n  \"lora_dropout\": 0.0,\n"

@@ -24,9 +24,8 @@ TERN_MUST_CHECK tern_status tern_peft_config_parse(const char *name,
                                                    const char *text,
                                                    size_t bytes,
                                                    struct tern_peft_config *out);
-/* The same for adapters of a model; is_out_in: how that stores its matrices. */
-TERN_MUST_CHECK tern_status tern_peft_config_print(const struct tern_lora_config *config,
-                                                   const char *base,
+/* What parse reads as *config; is_out_in: how the model stores its matrices. */
+TERN_MUST_CHECK tern_status tern_peft_config_print(const struct tern_peft_config *config,
                                                    bool is_out_in,
                                                    struct tern_text *out);
 

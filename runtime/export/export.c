@@ -53,6 +53,12 @@ static tern_status check_options(const struct tern_export *export)
                          "--dtype %s is a type of GGUF; expected f32, bf16 or f16 with --format hf",
                          tern_dtype_name(export->dtype));
     }
+    if (options->format == TERN_EXPORT_PEFT && options->weights != TERN_EXPORT_AUTO &&
+        options->weights != TERN_EXPORT_F32) {
+        return tern_fail(TERN_ERR_USAGE,
+                         "--dtype %s: expected f32 with --format peft, as adapters were trained",
+                         tern_dtype_name(export->dtype));
+    }
     if (options->imatrix != NULL && !is_block) {
         return tern_fail(TERN_ERR_USAGE,
                          "--imatrix is for block types; expected --dtype q8_0, q4_0 or q4_k_m with "
@@ -88,8 +94,12 @@ static tern_status write_model(struct tern_export *export)
 {
     char out[TERN_PATH_BYTES];
     TERN_RETURN_IF_ERR(name_work(export, out));
-    tern_status status = export->options->format == TERN_EXPORT_HF ? tern_export_hf(export)
-                                                                   : tern_export_gguf(export);
+    static tern_status (*const writers[])(struct tern_export *) = {
+        [TERN_EXPORT_HF] = tern_export_hf,
+        [TERN_EXPORT_GGUF] = tern_export_gguf,
+        [TERN_EXPORT_PEFT] = tern_export_peft,
+    };
+    tern_status status = writers[export->options->format](export);
     if (status == TERN_OK) {
         return tern_file_rename(export->work, out);
     }
@@ -129,8 +139,11 @@ tern_status tern_export(const struct tern_export_options *options,
     }
     TERN_GOTO_IF_ERR(status, write_model(&export), out);
     if (result_out != NULL) {
-        *result_out = (struct tern_export_result){export.params.count, export.parameters,
-                                                  export.bytes, tern_clock_seconds() - start};
+        const struct tern_adapters *adapters = tern_weights_adapters(export.weights);
+        int64_t tensors =
+            options->format == TERN_EXPORT_PEFT ? adapters->lora.params.count : export.params.count;
+        *result_out = (struct tern_export_result){tensors, export.parameters, export.bytes,
+                                                  tern_clock_seconds() - start};
     }
 out:
     tern_export_imatrix_close(export.imatrix);

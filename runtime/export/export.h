@@ -1,4 +1,5 @@
-/* export.h - a model out of Tern: a Hugging Face folder, or a GGUF file. */
+/* export.h - a model out of Tern: a Hugging Face folder, a GGUF file, or adapters as peft reads
+ * them. */
 #ifndef TERN_RUNTIME_EXPORT_EXPORT_H
 #define TERN_RUNTIME_EXPORT_EXPORT_H
 
@@ -8,7 +9,8 @@
 
 enum tern_export_format {
     TERN_EXPORT_HF,
-    TERN_EXPORT_GGUF
+    TERN_EXPORT_GGUF,
+    TERN_EXPORT_PEFT
 };
 
 /* What matrices become; vectors of a GGUF file stay f32. */

@@ -47,9 +47,12 @@ TERN_MUST_CHECK tern_status tern_export_stream(struct tern_export *export,
                                                tern_export_append append,
                                                void *context);
 
-/* The two formats. work is a folder that does not exist yet, or a file. */
+/* The formats. work is a folder that does not exist yet, or a file. */
 TERN_MUST_CHECK tern_status tern_export_hf(struct tern_export *export);
 TERN_MUST_CHECK tern_status tern_export_gguf(struct tern_export *export);
+TERN_MUST_CHECK tern_status tern_export_peft(struct tern_export *export);
+/* Into the folder: tokenizer.json and what belongs to it, chat template included. */
+TERN_MUST_CHECK tern_status tern_export_tokenizer(const struct tern_export *export);
 
 /* GGUF: the keys of config and tokenizer, the factors of rotary frequencies (pairs f32; *far_out
  * NULL: one set for all lengths), and the type of a tensor. */

@@ -146,7 +146,7 @@ out:
     return status;
 }
 
-static tern_status write_tokenizer(const struct tern_export *export)
+tern_status tern_export_tokenizer(const struct tern_export *export)
 {
     static const char *const others[] = {"special_tokens_map.json", "added_tokens.json",
                                          "tokenizer.model", "vocab.json", "merges.txt"};
@@ -222,6 +222,6 @@ tern_status tern_export_hf(struct tern_export *export)
     TERN_RETURN_IF_ERR(tern_file_make_folder(export->work));
     TERN_RETURN_IF_ERR(write_config(export));
     TERN_RETURN_IF_ERR(write_generation_config(export));
-    TERN_RETURN_IF_ERR(write_tokenizer(export));
+    TERN_RETURN_IF_ERR(tern_export_tokenizer(export));
     return write_weights(export);
 }

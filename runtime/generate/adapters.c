@@ -11,13 +11,23 @@
 
 /* The tables, and room for the values. */
 static tern_status make_tables(const struct tern_model_config *model,
-                               const struct tern_lora_config *config,
+                               const struct tern_peft_config *config,
                                struct tern_adapters *out)
 {
-    *out = (struct tern_adapters){0};
+    const char *targets[TERN_LORA_TARGETS_MAX];
+    for (int i = 0; i < config->target_count; i++) {
+        targets[i] = config->targets[i];
+    }
+    const struct tern_lora_config lora = {
+        .rank = config->rank,
+        .alpha = config->alpha,
+        .targets = targets,
+        .target_count = config->target_count,
+    };
+    *out = (struct tern_adapters){.config = *config};
     TERN_RETURN_IF_ERR(tern_model_init(&out->model, model, TERN_F32));
     tern_status status;
-    TERN_GOTO_IF_ERR(status, tern_lora_init(&out->lora, &out->model, config), fail);
+    TERN_GOTO_IF_ERR(status, tern_lora_init(&out->lora, &out->model, &lora), fail);
     out->values = tern_alloc("adapters", (size_t)out->lora.params.flat_size * sizeof(float));
     if (out->values == NULL) {
         status = tern_fail(TERN_ERR_MEMORY, "cannot allocate %lld values of adapters",
@@ -31,7 +41,7 @@ fail:
 }
 
 tern_status tern_adapters_open_run(const struct tern_model_config *model,
-                                   const struct tern_lora_config *config,
+                                   const struct tern_peft_config *config,
                                    struct tern_ckpt_reader *reader,
                                    struct tern_adapters *out)
 {
@@ -112,17 +122,7 @@ tern_status tern_adapters_open_peft(const struct tern_model_config *model,
                                     const char *folder,
                                     struct tern_adapters *out)
 {
-    const char *targets[TERN_LORA_TARGETS_MAX];
-    for (int i = 0; i < config->target_count; i++) {
-        targets[i] = config->targets[i];
-    }
-    const struct tern_lora_config lora = {
-        .rank = config->rank,
-        .alpha = config->alpha,
-        .targets = targets,
-        .target_count = config->target_count,
-    };
-    TERN_RETURN_IF_ERR(make_tables(model, &lora, out));
+    TERN_RETURN_IF_ERR(make_tables(model, config, out));
     tern_status status = read_file(folder, out);
     if (status != TERN_OK) {
         tern_adapters_close(out);

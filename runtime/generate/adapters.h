@@ -9,12 +9,14 @@
 struct tern_adapters {
     struct tern_model model; /* tables only */
     struct tern_lora lora;
+    /* As peft's file has it, alpha apart where that is scaled by the root of the rank. */
+    struct tern_peft_config config;
     float *values; /* A and B as lora.params lays them out */
 };
 
 /* Of a run's checkpoint, beside a model of these numbers. Owned: close. */
 TERN_MUST_CHECK tern_status tern_adapters_open_run(const struct tern_model_config *model,
-                                                   const struct tern_lora_config *config,
+                                                   const struct tern_peft_config *config,
                                                    struct tern_ckpt_reader *reader,
                                                    struct tern_adapters *out);
 /* Of a folder that peft wrote: adapter_model.safetensors, which holds all of A and B and nothing

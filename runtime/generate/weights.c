@@ -101,12 +101,11 @@ static tern_status open_run_adapters(struct tern_weights *weights,
                                      int depth)
 {
     const struct tern_config_lora *lora = &weights->config.lora;
-    const struct tern_lora_config config = {
-        .rank = lora->rank,
-        .alpha = lora->alpha,
-        .targets = (const char *const *)lora->targets.items,
-        .target_count = lora->targets.count,
-    };
+    struct tern_peft_config config = {.rank = lora->rank, .alpha = lora->alpha};
+    for (; config.target_count < lora->targets.count; config.target_count++) {
+        snprintf(config.targets[config.target_count], sizeof config.targets[0], "%s",
+                 lora->targets.items[config.target_count]);
+    }
     strcpy(weights->base_hash, cursor->base_hash);
     TERN_RETURN_IF_ERR(open_base(weights, cursor->base, depth));
     return tern_adapters_open_run(&weights->config.model, &config, weights->reader,

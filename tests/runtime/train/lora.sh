@@ -85,4 +85,75 @@ refuse "lora.ranks: unknown" "lora:" "  ranks: 4"
 cat base.yaml - >with.yaml <<<"lora: {rank: 4}"
 expect 2 "with.yaml:.*lora.rank: expected no section lora: adapters are trained by 'tern finetune'" -- "$TERN" train with.yaml --run-dir new
 [ ! -e new/ckpt ] || fail "a refused run left checkpoints"
+
+# A run with adapters is a model: merged by whoever reads it, by itself, from its export, or from peft's folder.
+nll() { "$TERN" eval "$1" --text val.txt 2>/dev/null | sed 's/.*"nll":\([0-9.e+-]*\),.*/\1/'; }
+for family in gpt2 llama; do
+    rm -rf base hf tuned peft merged twice
+    config "$family" fp32 >base.yaml
+    ranks 0 base.yaml --run-dir base || fail "training the base"
+    "$TERN" export base hf --format hf 2>/dev/null || fail "exporting the base"
+    tune_config "$family" fp32 >tune.yaml
+    lora 5 all-linear
+    tune 0 hf tuned --set train.steps=60 --set optimizer.lr=2e-2 || fail "tuning an exported model"
+    "$TERN" export tuned peft --format peft 2>/dev/null || fail "export --format peft"
+    "$TERN" export tuned merged --format hf 2>/dev/null || fail "export --format hf"
+    [ "$(nll tuned)" != "$(nll base)" ] || fail "$family: nothing was learnt"
+    for model in peft merged tuned/ckpt/step-00000060; do
+        [ "$(nll "$model")" = "$(nll tuned)" ] || fail "$family: $model has nll $(nll "$model"), expected $(nll tuned)"
+    done
+    [ "$("$TERN" generate tuned --prompt the --temperature 0 --max-tokens 8 2>/dev/null)" = \
+        "$("$TERN" generate merged --prompt the --temperature 0 --max-tokens 8 2>/dev/null)" ] || fail "merged text"
+    awk -v pass="$(last_eval tuned)" -v merged="$(nll tuned)" -v base="$(nll base)" 'BEGIN {
+        d = pass - merged; exit !(d < 0.03 && d > -0.03 && merged != base) }' || fail "$family: training and merging differ"
+    # Adapters on adapters, and all weights from where they end.
+    tune 0 peft twice --set train.steps=4 || fail "adapters on adapters"
+    [ "$(nll twice)" != "" ] || fail "eval of adapters on adapters"
+    echo "ok: $family merged"
+done
+expect 2 "base has no adapters of its own" -- "$TERN" export base new --format peft
+expect 2 "expected f32 with --format peft" -- "$TERN" export tuned new --format peft --dtype bf16
+
+# Adapters whose base changed or went, and folders that are not what they say.
+mv hf hidden
+expect 2 "the model that the adapters belong to is not there: .*/hf" -- "$TERN" eval tuned --text val.txt
+expect 2 "base_model_name_or_path: the model that the adapters belong to is not there" -- "$TERN" eval peft --text val.txt
+cp -r merged hf
+expect 2 "hf is not the model that the adapters of .*tuned.* belong to: its weights have the hash" -- \
+    "$TERN" eval tuned --text val.txt
+rm -rf hf
+mv hidden hf
+broken() { # SENTENCE SED-PROGRAM
+    rm -rf bad
+    cp -r peft bad
+    sed -i "$2" bad/adapter_config.json
+    expect 2 "bad/adapter_.*$1" -- "$TERN" eval bad --text val.txt
+}
+broken "key 'peft_type': found 'IA3', expected \"LORA\"" 's/"LORA"/"IA3"/'
+broken "key 'r': found 0, expected a whole number from 1 to 1024" 's/"r": 5/"r": 0/'
+broken "key 'r': found 1e+30" 's/"r": 5/"r": 1e30/'
+broken "key 'r'" 's/"r": 5,//'
+broken "key 'lora_alpha': found -1" 's/"lora_alpha": 10/"lora_alpha": -1/'
+broken "key 'lora_alpha'" 's/"lora_alpha": 10/"lora_alpha": null/'
+broken "key 'bias': found 'all', expected \"none\"" 's/"bias": "none"/"bias": "all"/'
+broken "key 'use_dora'" 's/"use_dora": false/"use_dora": true/'
+broken "key 'rank_pattern'" 's/"use_dora": false/"rank_pattern": {"q_proj": 8}/'
+broken "key 'modules_to_save'" 's/"modules_to_save": null/"modules_to_save": ["lm_head"]/'
+broken "key 'target_modules'.*expected a list of names" 's/"target_modules": .*/"target_modules": ".*q_proj"/'
+broken "key 'target_modules'.*expected a list of names" 's/"target_modules": .*/"target_modules": []/'
+broken "key 'target_modules': entry 1" 's/"target_modules": .*/"target_modules": [7]/'
+broken "tensor .* belongs to no module that adapter_config.json names" 's/"q_proj", //'
+broken "expected 6 x 32" 's/"r": 5/"r": 6/'
+broken "line 3" '3s/.*/  what/'
+broken "base_model_name_or_path" 's/"base_model_name_or_path": .*/"base_model_name_or_path": null,/'
+broken "adapters of adapters 8 times" "s#\"base_model_name_or_path\": .*#\"base_model_name_or_path\": \"$WORK/bad\",#"
+rm -rf bad
+cp -r peft bad
+sed -i 's/"q_proj"/"w_proj"/' bad/adapter_config.json
+expect 2 "found 'w_proj', expected one of q_proj" -- "$TERN" eval bad --text val.txt
+head -c 2000 peft/adapter_model.safetensors >bad/adapter_model.safetensors
+cp peft/adapter_config.json bad
+expect 2 "bad/adapter_model.safetensors" -- "$TERN" eval bad --text val.txt
+rm bad/adapter_model.safetensors
+expect 2 "bad/adapter_model.safetensors" -- "$TERN" eval bad --text val.txt
 echo "lora: done"
