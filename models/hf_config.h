@@ -31,6 +31,9 @@ TERN_MUST_CHECK tern_status tern_hf_ids_parse(const char *name,
                                               const char *text,
                                               size_t bytes,
                                               struct tern_model_ids *ids);
+/* A generation_config.json with these ids. Appended to *out. */
+TERN_MUST_CHECK tern_status tern_hf_ids_print(const struct tern_model_ids *ids,
+                                              struct tern_text *out);
 /* The config.json that parse reads as *config, and Transformers too; ids may be NULL. dtype: of the
  * weights beside it. Appended to *out. */
 TERN_MUST_CHECK tern_status tern_hf_config_print(const struct tern_model_config *config,

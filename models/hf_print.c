@@ -299,3 +299,16 @@ tern_status tern_hf_config_print(const struct tern_model_config *config,
     add_text(&p, "\n}\n");
     return p.status;
 }
+
+tern_status tern_hf_ids_print(const struct tern_model_ids *ids, struct tern_text *out)
+{
+    TERN_RETURN_IF_ERR(tern_text_printf(out, "{\n  \"_from_model_config\": true"));
+    if (ids->bos >= 0) {
+        TERN_RETURN_IF_ERR(tern_text_printf(out, ",\n  \"bos_token_id\": %d", ids->bos));
+    }
+    for (int i = 0; i < ids->eos_count; i++) {
+        TERN_RETURN_IF_ERR(
+            tern_text_printf(out, i == 0 ? ",\n  \"eos_token_id\": [%d" : ", %d", ids->eos[i]));
+    }
+    return tern_text_printf(out, ids->eos_count > 0 ? "]\n}\n" : "\n}\n");
+}

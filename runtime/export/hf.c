@@ -85,18 +85,7 @@ static tern_status write_generation_config(const struct tern_export *export)
         return TERN_OK;
     }
     tern_text_init(&text);
-    TERN_GOTO_IF_ERR(status, tern_text_printf(&text, "{\n  \"_from_model_config\": true"), out);
-    if (ids->bos >= 0) {
-        TERN_GOTO_IF_ERR(status, tern_text_printf(&text, ",\n  \"bos_token_id\": %d", ids->bos),
-                         out);
-    }
-    for (int i = 0; i < ids->eos_count; i++) {
-        TERN_GOTO_IF_ERR(
-            status,
-            tern_text_printf(&text, i == 0 ? ",\n  \"eos_token_id\": [%d" : ", %d", ids->eos[i]),
-            out);
-    }
-    TERN_GOTO_IF_ERR(status, tern_text_printf(&text, ids->eos_count > 0 ? "]\n}\n" : "\n}\n"), out);
+    TERN_GOTO_IF_ERR(status, tern_hf_ids_print(ids, &text), out);
     status = write_file(export, "generation_config.json", text.data, text.length);
 out:
     tern_text_fini(&text);

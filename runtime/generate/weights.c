@@ -7,6 +7,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/train/config.h"
 #include "runtime/train/cursor.h"
+#include "runtime/train/keep.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -121,8 +122,11 @@ static tern_status open_run(struct tern_weights *weights, const char *model, int
     TERN_RETURN_IF_ERR(tern_ckpt_open(ckpt, &weights->reader));
     TERN_RETURN_IF_ERR(read_config(weights, ckpt, &cursor));
     TERN_RETURN_IF_ERR(tern_path_absolute(weights->path, ckpt));
-    TERN_RETURN_IF_ERR(tern_path_join(weights->tokenizer, run, "tokenizer.json"));
-    return weights->config.lora.rank > 0 ? open_run_adapters(weights, &cursor, depth) : TERN_OK;
+    TERN_RETURN_IF_ERR(tern_kept_tokenizer(run, weights->tokenizer));
+    if (weights->config.lora.rank > 0) {
+        TERN_RETURN_IF_ERR(open_run_adapters(weights, &cursor, depth));
+    }
+    return tern_kept_ids(run, &weights->ids);
 }
 
 /* Whether a folder holds adapters; path_out: of adapter_config.json. */

@@ -366,25 +366,13 @@ tern_status tern_train_config_read(const char *path,
     return read_file(path, overrides, override_count, NULL, out);
 }
 
-static tern_status default_tokenizer(struct tern_train_config *config, const char *tokenizer)
-{
-    if (config->data.tokenizer != NULL || tokenizer[0] == '\0') {
-        return TERN_OK;
-    }
-    config->data.tokenizer = tern_strdup("config", tokenizer);
-    return config->data.tokenizer != NULL
-               ? TERN_OK
-               : tern_fail(TERN_ERR_MEMORY, "cannot allocate the path of a tokenizer");
-}
-
 tern_status tern_finetune_config_read(const char *path,
                                       const char *const *overrides,
                                       int override_count,
                                       const struct tern_train_base *base,
                                       struct tern_train_config *out)
 {
-    TERN_RETURN_IF_ERR(read_file(path, overrides, override_count, base, out));
-    return default_tokenizer(out, base->tokenizer);
+    return read_file(path, overrides, override_count, base, out);
 }
 
 void tern_train_config_fini(struct tern_train_config *config)

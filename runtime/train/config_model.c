@@ -1,6 +1,7 @@
 /* config_model.c - the model section of a run: presets, defaults, and what models/ says of it. */
 #include "models/transformer.h"
 #include "runtime/base/config_value.h"
+#include "runtime/base/mem.h"
 #include "runtime/train/config_check.h"
 
 #include <inttypes.h>
@@ -157,11 +158,25 @@ static void compare_base(const struct tern_config_check *check)
     check->config->model = *check->base->model;
 }
 
+static void take_tokenizer(const struct tern_config_check *check)
+{
+    struct tern_config_data *data = &check->config->data;
+    const char *tokenizer = check->base->tokenizer;
+    if (data->tokenizer != NULL || tokenizer[0] == '\0') {
+        return;
+    }
+    data->tokenizer = tern_strdup("config", tokenizer);
+    if (data->tokenizer == NULL) {
+        TERN_CONFIG_PROBLEM(check, "data", "tokenizer", "there is no memory for MODEL's");
+    }
+}
+
 /* From the file and its preset, or from what the run begins as. False: nothing to check. */
 static bool find_model(const struct tern_config_check *check)
 {
     if (check->base != NULL) {
         compare_base(check);
+        take_tokenizer(check);
         return true;
     }
     return fill_model(check) && check_model_present(check);

@@ -13,15 +13,12 @@
 #include "runtime/reclaim/notice.h"
 #include "runtime/train/agree.h"
 #include "runtime/train/cursor.h"
+#include "runtime/train/keep.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum {
-    TEXT_FILE_BYTES_MAX = 256 << 20
-};
 
 static tern_status open_tokenizer(struct tern_job *job)
 {
@@ -128,22 +125,6 @@ static tern_status open_run_dir(struct tern_job *job, const struct tern_train_op
                                    : TERN_OK;
 }
 
-static tern_status keep_tokenizer(const struct tern_job *job)
-{
-    char path[TERN_PATH_BYTES];
-    char *text;
-    size_t bytes;
-    if (job->config.data.tokenizer == NULL) {
-        return TERN_OK;
-    }
-    TERN_RETURN_IF_ERR(tern_path_join(path, job->run.path, "tokenizer.json"));
-    TERN_RETURN_IF_ERR(
-        tern_file_read(job->config.data.tokenizer, TEXT_FILE_BYTES_MAX, &text, &bytes));
-    tern_status status = tern_file_replace(path, text, bytes);
-    tern_free(text);
-    return status;
-}
-
 /* Rank 0, when the run is sure to go on with them: what it is made of, for whoever serves or
  * resumes it. */
 static tern_status keep_inputs(const struct tern_job *job)
@@ -154,7 +135,12 @@ static tern_status keep_inputs(const struct tern_job *job)
     }
     TERN_RETURN_IF_ERR(tern_path_join(path, job->run.path, "config.yaml"));
     TERN_RETURN_IF_ERR(tern_file_replace(path, job->config_yaml.data, job->config_yaml.length));
-    TERN_RETURN_IF_ERR(keep_tokenizer(job));
+    if (job->config.data.tokenizer != NULL) {
+        TERN_RETURN_IF_ERR(tern_keep_tokenizer(job->config.data.tokenizer, job->run.path));
+    }
+    if (job->is_finetuned) {
+        TERN_RETURN_IF_ERR(tern_keep_ids(&job->origin.ids, job->run.path));
+    }
     return job->template != NULL ? tern_template_save(job->template, job->run.path) : TERN_OK;
 }
 

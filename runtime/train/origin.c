@@ -4,6 +4,7 @@
 #include "io/checkpoint.h"
 #include "runtime/base/mem.h"
 #include "runtime/train/config.h"
+#include "runtime/train/keep.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,11 +23,8 @@ static tern_status read_run(struct tern_origin *origin, const char *run_dir)
     origin->model = config.model;
     tern_train_config_fini(&config);
     TERN_RETURN_IF_ERR(status);
-    TERN_RETURN_IF_ERR(tern_path_join(origin->tokenizer, run_dir, "tokenizer.json"));
-    if (!tern_file_exists(origin->tokenizer)) {
-        origin->tokenizer[0] = '\0';
-    }
-    return TERN_OK;
+    origin->ids.bos = -1;
+    return tern_kept_tokenizer(run_dir, origin->tokenizer);
 }
 
 tern_status tern_origin_open(struct tern_origin *origin, const char *model, const char *run_dir)
@@ -40,6 +38,7 @@ tern_status tern_origin_open(struct tern_origin *origin, const char *model, cons
     }
     TERN_RETURN_IF_ERR(tern_weights_open(model, &origin->weights));
     origin->model = *tern_weights_config(origin->weights);
+    origin->ids = *tern_weights_ids(origin->weights);
     snprintf(origin->tokenizer, sizeof origin->tokenizer, "%s",
              tern_weights_tokenizer(origin->weights));
     return TERN_OK;

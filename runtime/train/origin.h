@@ -10,6 +10,7 @@ struct tern_origin {
     char name[TERN_PATH_BYTES]; /* as the user wrote it */
     struct tern_model_config model;
     char tokenizer[TERN_PATH_BYTES]; /* "": none */
+    struct tern_model_ids ids;       /* of a MODEL that is opened */
     struct tern_weights *weights;    /* NULL when the run goes on: it holds what it needs */
     /* Of a run with adapters: */
     struct tern_device *device;
