@@ -241,8 +241,9 @@ tern_status tern_jinja_slice(struct jinja_run *run,
         return of_undefined(run, a);
     }
     if (!is_sequence(a)) {
-        *out = tern_jinja_undefined(NULL);
-        return TERN_OK;
+        return tern_jinja_fail(run,
+                               "found a slice of a value of type %s; expected a list or a string",
+                               tern_jinja_type(a));
     }
     TERN_RETURN_IF_ERR(tern_jinja_length(run, a, &all));
     TERN_RETURN_IF_ERR(slice_bounds(run, bounds, all, &start, &stop, &step));

@@ -245,7 +245,7 @@ static tern_status bind_keywords(struct jinja_run *run,
         for (; parameter != NULL && parameter->name != call->names[i]; position++) {
             parameter = parameter->next;
         }
-        if (parameter == NULL && strcmp(call->names[i], "caller") == 0) {
+        if (parameter == NULL && node->takes_caller && strcmp(call->names[i], "caller") == 0) {
             TERN_RETURN_IF_ERR(tern_jinja_bind(run, run->scope, call->names[i], call->values[i]));
         } else if (parameter == NULL || position < call->count) {
             return tern_jinja_fail(run, "macro '%.64s': found argument '%.64s' %s", node->name,

@@ -165,6 +165,7 @@ struct jinja_node {
     uint8_t kind;      /* enum jinja_node_kind */
     uint8_t op;        /* enum jinja_operator */
     bool is_recursive; /* NODE_FOR */
+    bool takes_caller; /* NODE_MACRO: its body names it */
     uint32_t at;       /* byte of the source */
     const char *name;  /* interned: equal names have equal addresses */
     struct jinja_value value;
@@ -233,7 +234,8 @@ struct jinja_parser {
     struct tern_jinja *jinja;
     const struct jinja_token *token; /* the current one */
     int depth;
-    int loops; /* open for blocks: where break and continue may stand */
+    int loops;         /* open for blocks: where break and continue may stand */
+    bool names_caller; /* the macro that is open has named `caller` */
 };
 TERN_MUST_CHECK tern_status tern_jinja_parse(struct tern_jinja *jinja);
 /* For jinja_parse.c, from jinja_parse_expr.c. */

@@ -194,6 +194,10 @@ static tern_status join_strings(struct jinja_run *run,
     }
     /* goes on behind a, if a is the newest string: what loops build up is not copied each time */
     size_t bytes = a.string->bytes + b.string->bytes;
+    if (bytes == 0) {
+        *out = a;
+        return TERN_OK;
+    }
     run->characters.limit_bytes = run->memory_bytes - run->objects.used_bytes;
     char *data =
         tern_jinja_pool_extend(&run->characters, a.string->data, a.string->bytes, b.string->bytes);

@@ -161,11 +161,16 @@ static tern_status parse_own_block(struct jinja_parser *parser,
 
 static tern_status parse_macro(struct jinja_parser *parser, struct jinja_node **out)
 {
+    bool outer_names_caller = parser->names_caller;
     TERN_RETURN_IF_ERR(tern_jinja_node(parser, NODE_MACRO, out));
     parser->token++;
+    parser->names_caller = false;
     TERN_RETURN_IF_ERR(tern_jinja_expect_name(parser, &(*out)->name));
     TERN_RETURN_IF_ERR(parse_parameters(parser, &(*out)->list));
-    return parse_own_block(parser, "endmacro", &(*out)->body);
+    TERN_RETURN_IF_ERR(parse_own_block(parser, "endmacro", &(*out)->body));
+    (*out)->takes_caller = parser->names_caller;
+    parser->names_caller = outer_names_caller;
+    return TERN_OK;
 }
 
 static tern_status parse_call_block(struct jinja_parser *parser, struct jinja_node **out)

@@ -170,6 +170,7 @@ static tern_status name_or_constant(struct jinja_parser *parser, struct jinja_no
     }
     TERN_RETURN_IF_ERR(tern_jinja_node(parser, NODE_NAME, out));
     (*out)->name = name;
+    parser->names_caller = parser->names_caller || strcmp(name, "caller") == 0;
     parser->token++;
     return TERN_OK;
 }
@@ -666,12 +667,6 @@ tern_status tern_jinja_parse_target(struct jinja_parser *parser,
     tuple->list = *out;
     struct jinja_node **end = &(*out)->next;
     while (skip_operator(parser, ",")) {
-        if (!at_name(parser, NULL) && !at_operator(parser, "(")) {
-            break;
-        }
-        if (at_name(parser, "in")) {
-            break;
-        }
         TERN_RETURN_IF_ERR(parse_one_target(parser, may_be_attribute, end));
         end = &(*end)->next;
     }

@@ -75,7 +75,8 @@ void tern_jinja_float_text(double value, char out[JINJA_FLOAT_BYTES])
     }
     char *mark = strchr(digits, 'e');
     *mark = '\0';
-    snprintf(out, JINJA_FLOAT_BYTES, "%.24se%c%02d", digits, exponent < 0 ? '-' : '+', abs(exponent));
+    snprintf(out, JINJA_FLOAT_BYTES, "%.24se%c%02d", digits, exponent < 0 ? '-' : '+',
+             abs(exponent));
 }
 
 /* ---- repr ---- */
