@@ -17,7 +17,8 @@ bool tern_blocks_can_decode(enum tern_dtype dtype)
 bool tern_blocks_can_encode(enum tern_dtype dtype)
 {
     return dtype == TERN_Q4_0 || dtype == TERN_Q5_0 || dtype == TERN_Q8_0 || dtype == TERN_Q4_K ||
-           dtype == TERN_Q6_K || dtype == TERN_F32 || dtype == TERN_BF16 || dtype == TERN_F16;
+           dtype == TERN_Q5_K || dtype == TERN_Q6_K || dtype == TERN_F32 || dtype == TERN_BF16 ||
+           dtype == TERN_F16;
 }
 
 static bool has_avx2(void)

@@ -35,7 +35,7 @@ bool tern_blocks_can_decode(enum tern_dtype dtype);
  * and sums rounded one by one: the same on every machine. dtype must be one that can be decoded. */
 void tern_blocks_decode(enum tern_dtype dtype, const void *src, int64_t n, float *dst);
 
-/* Whether tern_blocks_encode takes it: q4_0, q5_0, q8_0, q4_k, q6_k, f32, bf16, f16. */
+/* Whether tern_blocks_encode takes it: q4_0, q5_0, q8_0, q4_k, q5_k, q6_k, f32, bf16, f16. */
 bool tern_blocks_can_encode(enum tern_dtype dtype);
 /* rows * width values to rows of `dtype`, one behind the other in dst; width whole blocks. Scales are searched
  * for the least squared error; importance (width, finite, 0 or more) weighs the columns, NULL: all the same.

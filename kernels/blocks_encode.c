@@ -283,20 +283,25 @@ static void encode_q6_k(const float *x, const float *w, uint8_t *y)
     pack_q6(&best, y);
 }
 
-/* ---- q4_k: 8 sub-blocks of 32, x = d * s * q - m * o ---- */
+/* ---- q4_k and q5_k: 8 sub-blocks of 32, x = d * s * q - m * o, q in [0, top] ---- */
 
 enum {
     SUBS_4 = 8,
     SUB_4 = 32
 };
 
-/* Nearest q in [0, 15] for a scale and an offset, and the error they leave. */
-static inline float try_affine(const float *x, const float *w, float scale, float offset, float *q)
+/* Nearest q for a scale and an offset, and the error they leave. */
+static inline float try_affine(const float *x,
+                               const float *w,
+                               float scale,
+                               float offset,
+                               float top,
+                               float *q)
 {
     float error[LANES] = {0}, to = inverse(scale);
     for (int i = 0; i < SUB_4; i += LANES) {
         for (int l = 0; l < LANES; l++) {
-            q[i + l] = nearest(to * (x[i + l] + offset), 0, 15);
+            q[i + l] = nearest(to * (x[i + l] + offset), 0, top);
             float rest = x[i + l] - (scale * q[i + l] - offset);
             error[l] += w[i + l] * rest * rest;
         }
@@ -338,7 +343,11 @@ static inline bool fit_affine(const float *x,
 }
 
 /* A good scale and offset, not rounded. */
-static inline void find_affine(const float *x, const float *w, float *scale_out, float *offset_out)
+static inline void find_affine(const float *x,
+                               const float *w,
+                               float top,
+                               float *scale_out,
+                               float *offset_out)
 {
     float low = x[0], high = x[0], q[SUB_4], scale, offset, unused[SUB_4];
     for (int i = 1; i < SUB_4; i++) {
@@ -347,16 +356,16 @@ static inline void find_affine(const float *x, const float *w, float *scale_out,
     }
     low = low > 0 ? 0 : low;
     *offset_out = -low;
-    *scale_out = (high - low) / 15;
+    *scale_out = (high - low) / top;
     if (!(high - low > g_tiny)) {
         *scale_out = 0;
         return;
     }
-    float best = try_affine(x, w, *scale_out, -low, q);
+    float best = try_affine(x, w, *scale_out, -low, top, q);
     for (int step = -LADDER - 1; step <= LADDER; step++) {
-        (void)try_affine(x, w, (high - low) / (15 + 0.1f * (float)step), -low, q);
+        (void)try_affine(x, w, (high - low) / (top + 0.1f * (float)step), -low, top, q);
         for (int again = 0; again < 2 && fit_affine(x, w, q, &scale, &offset); again++) {
-            float error = try_affine(x, w, scale, offset, again == 0 ? q : unused);
+            float error = try_affine(x, w, scale, offset, top, again == 0 ? q : unused);
             if (error < best) {
                 best = error;
                 *scale_out = scale;
@@ -366,7 +375,8 @@ static inline void find_affine(const float *x, const float *w, float *scale_out,
     }
 }
 
-struct q4 {
+struct q45 {
+    float top;
     float d, m;
     float s[SUBS_4], o[SUBS_4]; /* whole numbers, 0 to 63 */
     float q[SUPER];
@@ -374,13 +384,13 @@ struct q4 {
 };
 
 /* For block scales: the best whole numbers of each sub-block near the wanted ones. */
-static void try_q4(const float *x,
-                   const float *w,
-                   float d,
-                   float m,
-                   const float scales[SUBS_4],
-                   const float offsets[SUBS_4],
-                   struct q4 *out)
+static void try_q45(const float *x,
+                    const float *w,
+                    float d,
+                    float m,
+                    const float scales[SUBS_4],
+                    const float offsets[SUBS_4],
+                    struct q45 *out)
 {
     float q[SUB_4];
     out->d = d;
@@ -393,7 +403,7 @@ static void try_q4(const float *x,
         for (int step = 0; step < 9; step++) {
             float s = nearest(s_middle + (float)(step / 3 - 1), 0, 63);
             float o = nearest(o_middle + (float)(step % 3 - 1), 0, 63);
-            float error = try_affine(xs, ws, d * s, m * o, q);
+            float error = try_affine(xs, ws, d * s, m * o, out->top, q);
             if (error < best || step == 0) {
                 best = error;
                 out->s[sub] = s;
@@ -406,7 +416,7 @@ static void try_q4(const float *x,
 }
 
 /* Block scales that are best for what there is: x = d a - m b, a = s q, b = o. */
-static bool refit_q4(const float *x, const float *w, const struct q4 *now, float *d, float *m)
+static bool refit_q45(const float *x, const float *w, const struct q45 *now, float *d, float *m)
 {
     float lanes[5][LANES] = {{0}};
     for (int i = 0; i < SUPER; i += LANES) {
@@ -435,7 +445,7 @@ static bool refit_q4(const float *x, const float *w, const struct q4 *now, float
     return *d >= 0 && *m >= 0;
 }
 
-static void pack_q4(const struct q4 *from, uint8_t *y)
+static void pack_scales(const struct q45 *from, uint8_t *y)
 {
     store_f16(y, from->d);
     store_f16(y + 2, from->m);
@@ -446,29 +456,53 @@ static void pack_q4(const struct q4 *from, uint8_t *y)
         y[8 + sub] = (uint8_t)(o | o4 >> 4 << 6);
         y[12 + sub] = (uint8_t)((s4 & 15) | (o4 & 15) << 4);
     }
+}
+
+static void pack_nibbles(const struct q45 *from, uint8_t *y)
+{
     for (int i = 0; i < 128; i++) {
         const float *q = from->q + i / 32 * 64 + i % 32;
-        y[16 + i] = (uint8_t)((unsigned)q[0] | (unsigned)q[32] << 4);
+        y[i] = (uint8_t)(((unsigned)q[0] & 15) | ((unsigned)q[32] & 15) << 4);
+    }
+}
+
+static void find_q45(const float *x, const float *w, float top, struct q45 *best)
+{
+    float scales[SUBS_4], offsets[SUBS_4];
+    struct q45 other = {.top = top};
+    for (int sub = 0; sub < SUBS_4; sub++) {
+        find_affine(x + sub * SUB_4, w + sub * SUB_4, top, &scales[sub], &offsets[sub]);
+    }
+    float d = half(extreme(scales, SUBS_4) / 63), m = half(extreme(offsets, SUBS_4) / 63);
+    best->top = top;
+    try_q45(x, w, d, m, scales, offsets, best);
+    for (int round = 0; round < ROUNDS && refit_q45(x, w, best, &d, &m); round++) {
+        try_q45(x, w, d, m, scales, offsets, &other);
+        if (!(other.error < best->error)) {
+            break;
+        }
+        *best = other;
     }
 }
 
 static void encode_q4_k(const float *x, const float *w, uint8_t *y)
 {
-    float scales[SUBS_4], offsets[SUBS_4];
-    struct q4 best, other;
-    for (int sub = 0; sub < SUBS_4; sub++) {
-        find_affine(x + sub * SUB_4, w + sub * SUB_4, &scales[sub], &offsets[sub]);
+    struct q45 found;
+    find_q45(x, w, 15, &found);
+    pack_scales(&found, y);
+    pack_nibbles(&found, y + 16);
+}
+
+static void encode_q5_k(const float *x, const float *w, uint8_t *y)
+{
+    struct q45 found;
+    find_q45(x, w, 31, &found);
+    pack_scales(&found, y);
+    memset(y + 16, 0, SUB_4);
+    for (int i = 0; i < SUPER; i++) {
+        y[16 + i % SUB_4] |= (uint8_t)((unsigned)found.q[i] >> 4 << i / SUB_4);
     }
-    float d = half(extreme(scales, SUBS_4) / 63), m = half(extreme(offsets, SUBS_4) / 63);
-    try_q4(x, w, d, m, scales, offsets, &best);
-    for (int round = 0; round < ROUNDS && refit_q4(x, w, &best, &d, &m); round++) {
-        try_q4(x, w, d, m, scales, offsets, &other);
-        if (!(other.error < best.error)) {
-            break;
-        }
-        best = other;
-    }
-    pack_q4(&best, y);
+    pack_nibbles(&found, y + 48);
 }
 
 /* ---- rows ---- */
@@ -484,6 +518,8 @@ static void (*encode_block(enum tern_dtype dtype))(const float *, const float *,
         return encode_q8_0;
     case TERN_Q4_K:
         return encode_q4_k;
+    case TERN_Q5_K:
+        return encode_q5_k;
     case TERN_Q6_K:
         return encode_q6_k;
     default:

@@ -149,6 +149,15 @@ static void add_scaling(struct printer *p, const struct tern_model_config *c)
     p->status = object.status;
 }
 
+/* Phi-3's class takes 32000 where nothing is said, and wants it to be a token. */
+static void add_padding(struct printer *p, const struct tern_model_config *c)
+{
+    if (c->family == TERN_FAMILY_PHI3 && c->vocab_size <= 32000) {
+        add_name(p, "pad_token_id");
+        add_text(p, "null");
+    }
+}
+
 static void add_rope(struct printer *p, const struct tern_model_config *c)
 {
     add_f32(p, "rope_theta", c->rope_theta);
@@ -296,6 +305,7 @@ tern_status tern_hf_config_print(const struct tern_model_config *config,
     }
     add_bool(&p, "tie_word_embeddings", config->tied_embeddings);
     add_ids(&p, ids);
+    add_padding(&p, config);
     add_text(&p, "\n}\n");
     return p.status;
 }

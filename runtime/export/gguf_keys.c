@@ -71,6 +71,12 @@ static tern_status check(const struct tern_model_config *c)
         (c->window_first > 0 || c->window_period > 0)) {
         return lacking("a sliding window in some of the layers");
     }
+    bool has_bias_tensors =
+        c->features.is_fused || strcmp(tern_family_row(c->family)->gguf, "llama") == 0;
+    if ((c->features.has_out_bias || c->features.has_mlp_bias) && !has_bias_tensors) {
+        return lacking("biases at the end of attention or of the feed-forward layer in this "
+                       "architecture");
+    }
     if (c->experts > 0 && !c->normalizes_experts) {
         return lacking("experts whose shares are not made to sum to 1");
     }
@@ -125,10 +131,15 @@ static void put_yarn(const struct keys *keys, const struct tern_model_config *c)
     }
 }
 
+/* Phi-3's converters leave the type out; Llama's reader wants it. */
 static void put_longrope(const struct keys *keys, const struct tern_model_config *c)
 {
-    float scale = (float)c->context / (float)c->rope_original_context;
-    float implied = scale > 1 ? sqrtf(1 + logf(scale) / logf((float)c->rope_original_context)) : 1;
+    float factor = c->rope_factor;
+    float implied =
+        factor > 1 ? sqrtf(1 + logf(factor) / logf((float)c->rope_original_context)) : 1;
+    if (c->family != TERN_FAMILY_PHI3) {
+        put_string(keys, "rope.scaling.type", "longrope");
+    }
     put_u32(keys, "rope.scaling.original_context_length", c->rope_original_context);
     put_f32(keys, "rope.scaling.attn_factor",
             c->rope_attention_factor > 0 ? c->rope_attention_factor : implied);

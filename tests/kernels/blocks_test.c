@@ -119,8 +119,9 @@ static const struct {
     enum tern_dtype dtype;
     double error; /* of normal values: root mean square, relative to theirs, at most */
 } g_encoded[] = {
-    {TERN_Q4_0, 0.085},  {TERN_Q5_0, 0.042},  {TERN_Q8_0, 0.0055}, {TERN_Q4_K, 0.070},
-    {TERN_Q6_K, 0.0175}, {TERN_BF16, 0.0018}, {TERN_F16, 0.00025}, {TERN_F32, 0},
+    {TERN_Q4_0, 0.085},  {TERN_Q5_0, 0.042},  {TERN_Q8_0, 0.0055},
+    {TERN_Q4_K, 0.070},  {TERN_Q5_K, 0.035},  {TERN_Q6_K, 0.0175},
+    {TERN_BF16, 0.0018}, {TERN_F16, 0.00025}, {TERN_F32, 0},
 };
 
 enum {

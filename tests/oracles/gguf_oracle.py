@@ -23,7 +23,7 @@ import numpy as np
 
 from make_blocks_golden import SCALES, blocks_of
 
-ENCODED = ["Q4_0", "Q5_0", "Q8_0", "Q4_K", "Q6_K"]
+ENCODED = ["Q4_0", "Q5_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K"]
 
 
 def require(condition, *words):
