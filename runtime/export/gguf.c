@@ -35,34 +35,32 @@ static bool has_more_bits(int64_t layer, int64_t layers)
     return layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
 }
 
-static bool is_fused_qkv(const struct tern_export *export, const struct tern_param *param)
+static bool is_value(const struct tern_export *export, const struct tern_param *param)
 {
-    return param->role == TERN_ROLE_QKV_WEIGHT && export->config->features.is_fused;
+    return param->role == TERN_ROLE_V_WEIGHT ||
+           (param->role == TERN_ROLE_QKV_WEIGHT && export->config->features.is_fused);
 }
 
-/* Q4_K_M: llama.cpp's choices by what a matrix is for. */
+/* llama.cpp's choices by what a matrix is for. */
 static enum tern_dtype mixed_type(const struct tern_export *export, const struct tern_param *param)
 {
     const struct tern_model_config *c = export->config;
-    bool is_eight = c->experts == 8;
-    enum tern_dtype more = has_more_bits(param->layer, c->layers) ? TERN_Q6_K : TERN_Q4_K;
-    switch (param->role) {
-    case TERN_ROLE_V_WEIGHT:
-        if (is_eight) {
-            return TERN_Q8_0; /* small beside eight experts */
-        }
+    bool is_medium = export->dtype == TERN_Q4_K;
+    enum tern_dtype more =
+        is_medium && has_more_bits(param->layer, c->layers) ? TERN_Q6_K : export->dtype;
+    if (c->experts == 8 && (is_value(export, param) || param->role == TERN_ROLE_K_WEIGHT)) {
+        return TERN_Q8_0; /* small beside eight experts */
+    }
+    if (is_value(export, param)) {
         /* Llama 70B: eight query heads share one of these */
         return more == TERN_Q4_K && c->layers == 80 && c->heads != c->kv_heads ? TERN_Q5_K : more;
-    case TERN_ROLE_K_WEIGHT:
-        return is_eight ? TERN_Q8_0 : TERN_Q4_K;
-    case TERN_ROLE_OUT_WEIGHT:
-        return is_eight ? TERN_Q5_K : TERN_Q4_K;
-    case TERN_ROLE_DOWN_WEIGHT:
-    case TERN_ROLE_EXPERT_DOWN:
-        return more;
-    default:
-        return is_fused_qkv(export, param) ? TERN_Q5_K : TERN_Q4_K;
     }
+    if (param->role == TERN_ROLE_OUT_WEIGHT && c->experts == 8 && is_medium) {
+        return TERN_Q5_K;
+    }
+    return param->role == TERN_ROLE_DOWN_WEIGHT || param->role == TERN_ROLE_EXPERT_DOWN
+               ? more
+               : export->dtype;
 }
 
 /* What takes the place of a type whose blocks do not fit the rows. */
@@ -95,7 +93,7 @@ enum tern_dtype tern_export_gguf_type(const struct tern_export *export,
         return fitting(export->dtype == TERN_Q8_0 || width % K_BLOCK != 0 ? TERN_Q8_0 : TERN_Q6_K,
                        width);
     }
-    return fitting(export->dtype == TERN_Q4_K ? mixed_type(export, param) : export->dtype, width);
+    return fitting(mixed_type(export, param), width);
 }
 
 /* ---- the list of tensors ---- */
