@@ -101,7 +101,10 @@ static tern_status write_model(struct tern_export *export)
     };
     tern_status status = writers[export->options->format](export);
     if (status == TERN_OK) {
-        return tern_file_rename(export->work, out);
+        status = tern_file_rename(export->work, out);
+    }
+    if (status == TERN_OK) {
+        return TERN_OK;
     }
     char kept[512]; /* removing must not replace the reason */
     snprintf(kept, sizeof kept, "%s", tern_detail());

@@ -47,7 +47,7 @@ REWORDED = {"llama_yarn_mscale"}
 LLAMA = """
 import json, sys
 from llama_cpp import Llama
-model = Llama(sys.argv[1], n_ctx=128, logits_all=True, verbose=False, n_threads=1, type_k=0, type_v=0)
+model = Llama(sys.argv[1], n_ctx=256, logits_all=True, verbose=False, n_threads=1, type_k=0, type_v=0)
 ids = json.loads(sys.argv[2])
 model.eval(ids)
 print(json.dumps([[float(x) for x in row] for row in model.scores[:len(ids)]]))
@@ -184,6 +184,9 @@ def check_family(tern, scratch, name, python):
     check_back(tern, source, file, source + "-back")
     words = f"export_oracle: {name}: folder equal, GGUF {worst:.1e}, and back"
     if python and name not in NOT_IN_LLAMA_CPP:
+        if name == "phi3_longrope":  # it picks the set of factors by the size of its cache: both take the long ones
+            ids = ids + ids
+            expected = logits_of(load(source), ids)
         words += f", llama.cpp {check_llama(python, file, ids, expected):.1e}"
     print(words, flush=True)
 
