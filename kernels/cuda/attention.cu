@@ -111,8 +111,9 @@ static bool is_aligned(const struct tern_attention_args *args, bool is_backward)
 /* A running maximum of unscaled scores needs a positive scale. */
 static bool is_for_tensor_cores(const struct tern_attention_args *args, bool is_backward)
 {
-    return args->dtype == TERN_BF16 && launcher_of(args->d) != NULL && args->scale > 0 &&
-           isfinite(args->scale * TERN_LOG2_E) && is_aligned(args, is_backward);
+    bool is_usual = args->softcap == 0 && tern_dptr_is_null(args->starts);
+    return is_usual && args->dtype == TERN_BF16 && launcher_of(args->d) != NULL &&
+           args->scale > 0 && isfinite(args->scale * TERN_LOG2_E) && is_aligned(args, is_backward);
 }
 
 static int64_t stat_rows_of(int64_t tq)
@@ -159,6 +160,9 @@ static tern_status params_of(const struct tern_attention_args *args,
     out->scale = args->scale;
     out->scale_log2 = args->scale * TERN_LOG2_E;
     out->is_bf16 = args->dtype == TERN_BF16;
+    out->starts = tern_ptr<const int>(args->starts);
+    out->softcap = args->softcap;
+    out->by_cap = args->softcap > 0 ? args->scale / args->softcap : 0;
     return TERN_OK;
 }
 

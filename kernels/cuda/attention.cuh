@@ -39,6 +39,9 @@ struct tern_attention_params {
     int items, section, blocks;   /* see tern_attention_work_of */
     float scale, scale_log2;      /* scale_log2 = scale / ln 2 */
     bool is_bf16;
+    /* the plain kernels' only */
+    const int *starts;     /* (B, Tq): first keys of documents, or null */
+    float softcap, by_cap; /* 0: none; scale / softcap */
 };
 
 /* What a block works on: an item (a head of a sequence), and the how-manieth longest block of it. */

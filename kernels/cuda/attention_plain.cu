@@ -1,5 +1,5 @@
 /* attention_plain.cu - causal attention on fp32 units, for what the tensor-core kernels do not take: fp32 storage, other
- * head widths, rows that are not 16-byte aligned, scales that are not positive.
+ * head widths, rows that are not 16-byte aligned, scales that are not positive, capped scores, packed documents.
  *
  * A block of 4 warps owns 4 * ROWS rows (query rows; keys for dk and dv), a warp ROWS of them; it walks over tiles of 32
  * rows of the other kind. Lane l of a warp computes the products of its ROWS rows with row l of the tile, then adds the
@@ -100,6 +100,30 @@ TERN_DEVICE void dots(const tern_attention_params &p,
     }
 }
 
+/* A score by the natural logarithm's base, and what its derivative is times scale. */
+struct score {
+    float value, slope;
+};
+
+TERN_DEVICE score score_of(const tern_attention_params &p, float product)
+{
+    if (p.softcap == 0) {
+        return {product * p.scale, 1.0f};
+    }
+    float bent = tanhf(product * p.by_cap);
+    return {p.softcap * bent, 1.0f - bent * bent};
+}
+
+/* Whether row t of sequence b sees a key; rows from tq on see nothing of a document. */
+TERN_DEVICE bool sees(const tern_attention_params &p, int b, int t, int key)
+{
+    bool is_seen = tern_attention_sees(p, p.tkv - p.tq + t, key);
+    if (p.starts != NULL && is_seen) {
+        is_seen = t < p.tq && key >= p.starts[(int64_t)b * p.tq + t];
+    }
+    return is_seen;
+}
+
 /* The weights of one row of a tile, for the rows of a warp. */
 template <int ROWS> struct alignas(ROWS < 4 ? 4 * ROWS : 16) weights {
     float x[ROWS];
@@ -188,12 +212,13 @@ TERN_DEVICE void softmax(const tern_attention_params &p,
                          float (&most)[ROWS],
                          float (&sum)[ROWS],
                          float (&out)[ROWS][COLUMNS],
-                         int position,
+                         int b,
+                         int row,
                          int key)
 {
     TERN_UNROLL
     for (int r = 0; r < ROWS; r++) {
-        float score = tern_attention_sees(p, position + r, key) ? x[r] * p.scale : -INFINITY;
+        float score = sees(p, b, row + r, key) ? score_of(p, x[r]).value : -INFINITY;
         float top = fmaxf(most[r], tern_warp_max(score));
         float base = top == -INFINITY ? 0.0f : top; /* has seen no key yet */
         float shrink = expf(most[r] - base);
@@ -229,7 +254,7 @@ __global__ __launch_bounds__(TERN_ATTENTION_THREADS,
         float x[ROWS];
         load_tile(p, tile, p.k, at.kv, p.kv_row, i * TILE, p.tkv);
         dots(p, x, mine, tile);
-        softmax(p, x, most, sum, out, p.tkv - p.tq + row, i * TILE + lane);
+        softmax(p, x, most, sum, out, at.item / p.heads, row, i * TILE + lane);
         load_tile(p, tile, p.v, at.kv, p.kv_row, i * TILE, p.tkv);
         spread(p, out, x, tile, exchange);
     }
@@ -255,7 +280,7 @@ __global__ __launch_bounds__(TERN_ATTENTION_THREADS,
     int lane = (int)(threadIdx.x % TERN_WARP);
     float *dout = shared + WARPS * ROWS * width, *tile = dout + WARPS * ROWS * width;
     query_block at = query_block_of(p, WARPS * ROWS);
-    int row = at.row + warp_row, position = p.tkv - p.tq + row;
+    int row = at.row + warp_row;
     load_rows(p, shared, width, p.q, at.q, p.q_row, at.row, WARPS * ROWS, p.tq);
     load_rows(p, dout, width, p.dout, at.out, p.out_row, at.row, WARPS * ROWS, p.tq);
     tern_attention_stat stats[ROWS];
@@ -274,9 +299,10 @@ __global__ __launch_bounds__(TERN_ATTENTION_THREADS,
         dots(p, x, shared + warp_row * width, tile);
         TERN_UNROLL
         for (int r = 0; r < ROWS; r++) {
-            float weight = exp2f(fmaf(x[r], p.scale_log2, -stats[r].lse2));
-            bool is_seen = tern_attention_sees(p, position + r, i * TILE + lane);
-            x[r] = is_seen ? weight * (y[r] - stats[r].delta) : 0.0f;
+            score s = score_of(p, x[r]);
+            float weight = exp2f(fmaf(s.value, TERN_LOG2_E, -stats[r].lse2));
+            bool is_seen = sees(p, at.item / p.heads, row + r, i * TILE + lane);
+            x[r] = is_seen ? weight * (y[r] - stats[r].delta) * s.slope : 0.0f;
         }
         spread(p, dq, x, tile, exchange);
     }
@@ -300,20 +326,22 @@ TERN_DEVICE void add_tile(const tern_attention_params &p,
     int64_t q = b * p.q_batch + (int64_t)head * p.d, out = b * p.out_batch + (int64_t)head * p.d;
     int row = first + (int)(threadIdx.x % TERN_WARP);
     tern_attention_stat stat = p.stats[((int64_t)b * p.heads + head) * p.stat_rows + row];
-    float x[ROWS], y[ROWS];
+    float x[ROWS], y[ROWS], slope[ROWS];
     load_tile(p, tile, p.q, q, p.q_row, first, p.tq);
     dots(p, x, k, tile);
     TERN_UNROLL
     for (int r = 0; r < ROWS; r++) {
-        float weight = exp2f(fmaf(x[r], p.scale_log2, -stat.lse2));
-        x[r] = tern_attention_sees(p, p.tkv - p.tq + row, key + r) ? weight : 0.0f;
+        score s = score_of(p, x[r]);
+        float weight = exp2f(fmaf(s.value, TERN_LOG2_E, -stat.lse2));
+        x[r] = sees(p, b, row, key + r) ? weight : 0.0f;
+        slope[r] = s.slope;
     }
     load_tile(p, tile, p.dout, out, p.out_row, first, p.tq);
     dots(p, y, v, tile);
     spread(p, dv, x, tile, exchange);
     TERN_UNROLL
     for (int r = 0; r < ROWS; r++) {
-        x[r] *= y[r] - stat.delta;
+        x[r] *= (y[r] - stat.delta) * slope[r];
     }
     load_tile(p, tile, p.q, q, p.q_row, first, p.tq);
     spread(p, dk, x, tile, exchange);

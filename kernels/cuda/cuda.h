@@ -103,5 +103,6 @@ tern_status tern_cuda_adamw(struct tern_device *, const struct tern_adamw_args *
 tern_status tern_cuda_sumsq(struct tern_device *, const struct tern_sumsq_args *);
 tern_status tern_cuda_clip(struct tern_device *, const struct tern_clip_args *);
 tern_status tern_cuda_cast(struct tern_device *, const struct tern_cast_args *);
+tern_status tern_cuda_softcap(struct tern_device *, const struct tern_softcap_args *);
 
 #endif

@@ -24,6 +24,7 @@ struct embed_bwd {
     float *dwte;  /* (V, C) */
     int64_t n, c, v;
     int64_t first_col, slice; /* columns of this launch */
+    float scale;
 };
 
 static int64_t slice_of(int64_t n, int64_t c)
@@ -64,7 +65,7 @@ TERN_DEVICE void flush(const struct embed_bwd &a,
         tern_load(to, row);
         TERN_UNROLL
         for (int i = 0; i < W; i++) {
-            row[i] += sum[i];
+            row[i] += a.scale * sum[i];
         }
         tern_store(to, row);
     }
@@ -227,6 +228,39 @@ __global__ void __launch_bounds__(POSITION_THREADS)
     }
 }
 
+/* The same with packed documents: the rows whose document began that many tokens before. */
+template <typename T, int W>
+__global__ void __launch_bounds__(POSITION_THREADS)
+    embed_packed_positions_kernel(const T *dout,
+                                  const int32_t *starts,
+                                  float *dwpe,
+                                  int64_t n,
+                                  int64_t t,
+                                  int64_t c)
+{
+    uint64_t steps = (uint64_t)(c / W), total = (uint64_t)t * steps;
+    uint64_t stride = (uint64_t)gridDim.x * blockDim.x;
+    for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total; i += stride) {
+        int64_t position = (int64_t)(i / steps), col = (int64_t)(i % steps) * W;
+        float sum[W] = {}, x[W];
+        for (int64_t row = 0; row < n; row++) {
+            if (row % t - starts[row] == position) {
+                tern_load(dout + row * c + col, x);
+                TERN_UNROLL
+                for (int e = 0; e < W; e++) {
+                    sum[e] += x[e];
+                }
+            }
+        }
+        tern_load(dwpe + position * c + col, x);
+        TERN_UNROLL
+        for (int e = 0; e < W; e++) {
+            x[e] += sum[e];
+        }
+        tern_store(dwpe + position * c + col, x);
+    }
+}
+
 template <typename T, int W>
 static void add_rows(const struct tern_cuda_device *cuda,
                      const struct tern_embed_bwd_args *args,
@@ -246,9 +280,16 @@ static void add_rows(const struct tern_cuda_device *cuda,
     }
     if (!tern_dptr_is_null(args->dwpe)) {
         int64_t items = args->t * (a.c / W);
-        tern_launch(embed_positions_kernel<T, W>, tern_blocks(cuda, items, POSITION_THREADS),
-                    POSITION_THREADS, 0, cuda->stream, dout, tern_ptr<float>(args->dwpe), a.n,
-                    args->t, a.c);
+        unsigned blocks = tern_blocks(cuda, items, POSITION_THREADS);
+        float *dwpe = tern_ptr<float>(args->dwpe);
+        if (tern_dptr_is_null(args->starts)) {
+            tern_launch(embed_positions_kernel<T, W>, blocks, POSITION_THREADS, 0, cuda->stream,
+                        dout, dwpe, a.n, args->t, a.c);
+        } else {
+            tern_launch(embed_packed_positions_kernel<T, W>, blocks, POSITION_THREADS, 0,
+                        cuda->stream, dout, tern_ptr<const int32_t>(args->starts), dwpe, a.n,
+                        args->t, a.c);
+        }
     }
 }
 
@@ -273,7 +314,8 @@ static tern_status embed_bwd_any(struct tern_device *device, const struct tern_e
                           args->c,
                           args->v,
                           0,
-                          0};
+                          0,
+                          args->scale != 0 ? args->scale : 1.0f};
     bool is_wide = args->c % W == 0 && tern_is_aligned(args->dout, W * (int64_t)sizeof(T)) &&
                    tern_is_aligned(args->dwte, 16) && tern_is_aligned(args->dwpe, 16);
     if (is_wide) {

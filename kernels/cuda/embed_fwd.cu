@@ -11,10 +11,12 @@ enum {
 };
 
 template <typename T> struct embed_fwd {
-    const int32_t *ids; /* (N) */
-    const T *wte, *wpe; /* (V, C), (P, C) or null */
-    T *out;             /* (N, C) */
+    const int32_t *ids;    /* (N) */
+    const T *wte, *wpe;    /* (V, C), (P, C) or null */
+    T *out;                /* (N, C) */
+    const int32_t *starts; /* (N) or null */
     int64_t n, t, c, v, first_position;
+    float scale;
 };
 
 template <typename T, int W>
@@ -33,8 +35,13 @@ __global__ void __launch_bounds__(THREADS) embed_fwd_kernel(struct embed_fwd<T> 
         if (id >= 0 && id < a.v) {
             tern_load(a.wte + id * a.c + col, x);
         }
+        TERN_UNROLL
+        for (int e = 0; e < W; e++) {
+            x[e] *= a.scale;
+        }
         if (a.wpe != nullptr) {
-            tern_load(a.wpe + (a.first_position + row % a.t) * a.c + col, position);
+            int64_t start = a.starts != nullptr ? a.starts[row] : 0;
+            tern_load(a.wpe + (a.first_position + row % a.t - start) * a.c + col, position);
             TERN_UNROLL
             for (int e = 0; e < W; e++) {
                 x[e] += position[e];
@@ -55,11 +62,13 @@ static tern_status embed_fwd_any(struct tern_device *device, const struct tern_e
                       tern_ptr<const T>(args->wte),
                       tern_ptr<const T>(args->wpe),
                       tern_ptr<T>(args->out),
+                      tern_ptr<const int32_t>(args->starts),
                       args->n,
                       args->t,
                       args->c,
                       args->v,
-                      args->first_position};
+                      args->first_position,
+                      args->scale != 0 ? args->scale : 1.0f};
     bool is_wide = args->c % W == 0 && tern_is_aligned(args->wte, 16) &&
                    tern_is_aligned(args->wpe, 16) && tern_is_aligned(args->out, 16);
     if (is_wide) {

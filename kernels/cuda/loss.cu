@@ -21,8 +21,15 @@ struct cross_entropy {
     float *nll;
     tern_bf16 *dlogits; /* (R, V), row stride ldd; or null */
     int64_t rows, v, ld, ldd;
+    float softcap; /* 0: none */
     bool is_backward;
 };
+
+/* A logit through the cap. */
+TERN_DEVICE float capped(float x, float cap)
+{
+    return cap > 0 ? cap * tanhf(x / cap) : x;
+}
 
 /* Elements before the first aligned one, aligned accesses, all elements. */
 struct row_cut {
@@ -72,7 +79,7 @@ template <int count> TERN_DEVICE void absorb(struct online &o, const float (&x)[
     }
 }
 
-TERN_DEVICE struct online scan_row(const float *x, const struct row_cut &cut)
+TERN_DEVICE struct online scan_row(const float *x, const struct row_cut &cut, float cap)
 {
     struct online o = {-FLT_MAX, 0};
     for (int64_t i = threadIdx.x; i < cut.vecs; i += (int64_t)VECS * blockDim.x) {
@@ -82,6 +89,10 @@ TERN_DEVICE struct online scan_row(const float *x, const struct row_cut &cut)
             int64_t at = i + (int64_t)v * blockDim.x;
             if (at < cut.vecs) {
                 tern_load(x + cut.head + at * VEC, vec[v]);
+                TERN_UNROLL
+                for (int e = 0; e < VEC; e++) {
+                    vec[v][e] = capped(vec[v][e], cap);
+                }
             } else {
                 TERN_UNROLL
                 for (int e = 0; e < VEC; e++) {
@@ -95,7 +106,7 @@ TERN_DEVICE struct online scan_row(const float *x, const struct row_cut &cut)
         }
     }
     for (int64_t i = threadIdx.x; i < single_count(cut); i += blockDim.x) {
-        const float single[1] = {x[single_at(cut, i)]};
+        const float single[1] = {capped(x[single_at(cut, i)], cap)};
         absorb(o, single);
     }
     return o;
@@ -105,12 +116,14 @@ TERN_DEVICE struct online scan_row(const float *x, const struct row_cut &cut)
 struct softmax {
     float most, by_sum;
     int64_t target;
+    float cap;
 };
 
 TERN_DEVICE float gradient_at(const struct softmax &row, float x, int64_t at)
 {
-    float p = expf(x - row.most) * row.by_sum;
-    return at == row.target ? p - 1.0f : p;
+    float logit = capped(x, row.cap), p = expf(logit - row.most) * row.by_sum;
+    float gradient = at == row.target ? p - 1.0f : p, tanh_x = row.cap > 0 ? logit / row.cap : 0;
+    return gradient * (1.0f - tanh_x * tanh_x);
 }
 
 /* to = softmax(x) less one at the target, from the end to the beginning; to may be x. Its aligned accesses are x's where
@@ -181,15 +194,15 @@ static __global__ void __launch_bounds__(THREADS_MAX, 2)
             }
             continue;
         }
-        float at_target = threadIdx.x == 0 ? x[target] : 0;
+        float at_target = threadIdx.x == 0 ? capped(x[target], a.softcap) : 0;
         struct row_cut cut = cut_row(x, a.v);
-        struct online o = scan_row(x, cut);
+        struct online o = scan_row(x, cut, a.softcap);
         float most = tern_block_max(o.most, &scratch[0]);
         float sum = tern_block_sum(o.sum * expf(o.most - most), &scratch[0]);
         if (threadIdx.x == 0) {
             a.nll[row] = (most - at_target) + logf(sum);
         }
-        struct softmax softmax = {most, 1.0f / sum, target};
+        struct softmax softmax = {most, 1.0f / sum, target, a.softcap};
         if (dlogits != nullptr) {
             write_gradient(x, dlogits, cut, softmax);
         } else if (a.is_backward) {
@@ -209,6 +222,7 @@ tern_status tern_cuda_cross_entropy(struct tern_device *device,
                               args->v,
                               args->ld,
                               args->ldd,
+                              args->softcap,
                               args->backward};
     int threads = THREADS_MIN;
     while (threads < THREADS_MAX && (int64_t)threads * VEC * 2 < args->v) {

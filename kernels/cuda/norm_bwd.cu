@@ -5,7 +5,8 @@
  * Rows are cut into runs by the shape alone, a block a run. Held: a row stays in the registers of its team (lanes of a
  * warp, or the block), which keeps sums of its columns over all its rows; dy, x and dresidual are read once, dx is written
  * once. Streamed (wider, or not aligned): one kernel reads each row twice for dx, another sums columns. The sums of runs
- * (runs, 2, C) f32 lie in the workspace and are added in order. */
+ * (runs, 2, C) f32 lie in the workspace and are added in order. Norms of heads, strided rows and dx in the place of dy are
+ * streamed too: columns come first. */
 #include "kernels/cuda/team.cuh"
 
 enum {
@@ -31,9 +32,17 @@ template <typename T> struct norm_bwd {
     T *dx;                    /* (N, C) */
     float *partial;           /* (runs, 2, C), or (runs, C) without beta */
     int64_t n, c, run_rows;
-    float by_c; /* 1 / C */
+    float by_c, offset; /* 1 / C; of gamma */
     bool has_beta;
+    /* streamed only; n counts norms then */
+    int64_t heads, x_row, dy_row;
 };
+
+/* Where norm number `norm` starts in rows of a stride, `heads` of them in a row. */
+TERN_DEVICE int64_t norm_start(int64_t norm, int64_t heads, int64_t c, int64_t row)
+{
+    return heads == 1 ? norm * row : norm / heads * row + norm % heads * c;
+}
 
 static int64_t runs_max(int64_t c)
 {
@@ -89,6 +98,7 @@ struct held {
 template <typename T, int W>
 TERN_DEVICE void take(const struct held &held,
                       const tern_words<16> &gamma_words,
+                      float offset,
                       float mean,
                       float rstd,
                       float (&sums)[2],
@@ -101,7 +111,7 @@ TERN_DEVICE void take(const struct held &held,
     tern_unpack<T, W>(gamma_words, gamma);
     TERN_UNROLL
     for (int i = 0; i < W; i++) {
-        float hat = (x[i] - mean) * rstd, g = dy[i] * gamma[i];
+        float hat = (x[i] - mean) * rstd, g = dy[i] * (gamma[i] + offset);
         sums[0] += g;
         sums[1] += g * hat;
         dgamma[i] += dy[i] * hat;
@@ -137,7 +147,7 @@ TERN_DEVICE void give(const struct norm_bwd<T> &a,
     TERN_UNROLL
     for (int i = 0; i < W; i++) {
         float hat = (x[i] - mean) * rstd;
-        dx[i] = rstd * (dy[i] * gamma[i] - means[0] - hat * means[1]);
+        dx[i] = rstd * (dy[i] * (gamma[i] + a.offset) - means[0] - hat * means[1]);
     }
     if (a.dresidual != nullptr) {
         tern_unpack<T, W>(held.dresidual, x);
@@ -219,7 +229,8 @@ __global__ void __launch_bounds__(is_block ? BLOCK_THREADS_MAX : TEAM_THREADS,
         TERN_UNROLL
         for (int v = 0; v < VECS; v++) {
             if (is_live && lane + v * lanes < vecs) {
-                take<T, W>(held[v], gamma[lane + v * lanes], mean, rstd, sums, dgamma[v], dbeta[v]);
+                take<T, W>(held[v], gamma[lane + v * lanes], a.offset, mean, rstd, sums, dgamma[v],
+                           dbeta[v]);
             }
         }
         team_sum_pair<is_block>(sums[0], sums[1], lanes, scratch[turn]);
@@ -259,12 +270,14 @@ __global__ void __launch_bounds__(BLOCK_THREADS_MAX) norm_bwd_rows(struct norm_b
     for (int64_t row = blockIdx.x; row < a.n; row += gridDim.x, turn ^= 1) {
         float mean = a.mean != nullptr ? a.mean[row] : 0, rstd = a.rstd[row];
         float sums[2] = {0, 0}, dy[W], x[W], gamma[W];
+        int64_t x_at = norm_start(row, a.heads, a.c, a.x_row);
+        int64_t dy_at = norm_start(row, a.heads, a.c, a.dy_row);
         for (int64_t col = begin; col < a.c; col += step) {
-            tern_load(a.dy + row * a.c + col, dy);
-            tern_load(a.x + row * a.c + col, x);
+            tern_load(a.dy + dy_at + col, dy);
+            tern_load(a.x + x_at + col, x);
             tern_load(a.gamma + col, gamma);
             for (int i = 0; i < W; i++) {
-                float g = dy[i] * gamma[i];
+                float g = dy[i] * (gamma[i] + a.offset);
                 sums[0] += g;
                 sums[1] += g * ((x[i] - mean) * rstd);
             }
@@ -273,13 +286,13 @@ __global__ void __launch_bounds__(BLOCK_THREADS_MAX) norm_bwd_rows(struct norm_b
         float g_mean = a.mean != nullptr ? sums[0] * a.by_c : 0;
         float g_hat_mean = sums[1] * a.by_c;
         for (int64_t col = begin; col < a.c; col += step) {
-            int64_t at = row * a.c + col;
+            int64_t at = dy_at + col;
             tern_load(a.dy + at, dy);
-            tern_load(a.x + at, x);
+            tern_load(a.x + x_at + col, x);
             tern_load(a.gamma + col, gamma);
             for (int i = 0; i < W; i++) {
                 float hat = (x[i] - mean) * rstd;
-                dy[i] = rstd * (dy[i] * gamma[i] - g_mean - hat * g_hat_mean);
+                dy[i] = rstd * (dy[i] * (gamma[i] + a.offset) - g_mean - hat * g_hat_mean);
             }
             if (a.dresidual != nullptr) {
                 tern_load(a.dresidual + at, x);
@@ -305,8 +318,8 @@ __global__ void __launch_bounds__(STREAM_THREADS) norm_bwd_columns(struct norm_b
         float dgamma[W] = {}, dbeta[W] = {}, dy[W], x[W];
         for (int64_t row = begin; row < end; row++) {
             float mean = a.mean != nullptr ? a.mean[row] : 0, rstd = a.rstd[row];
-            tern_load(a.dy + row * a.c + col, dy);
-            tern_load(a.x + row * a.c + col, x);
+            tern_load(a.dy + norm_start(row, a.heads, a.c, a.dy_row) + col, dy);
+            tern_load(a.x + norm_start(row, a.heads, a.c, a.x_row) + col, x);
             for (int i = 0; i < W; i++) {
                 dgamma[i] += dy[i] * ((x[i] - mean) * rstd);
                 dbeta[i] += dy[i];
@@ -323,7 +336,7 @@ template <typename T, int W>
 static void launch_streamed(const struct tern_cuda_device *cuda, struct norm_bwd<T> a, int64_t runs)
 {
     int threads = tern_whole_warps(a.c / W, BLOCK_THREADS_MAX);
-    /* columns first: dx may overwrite dresidual only, but what comes second finds dy and x in cache */
+    /* columns first: dx may overwrite dy */
     unsigned across = tern_grid(tern_div_up(a.c / W, STREAM_THREADS));
     tern_launch(norm_bwd_columns<T, W>, dim3(across, (unsigned)runs), STREAM_THREADS, 0,
                 cuda->stream, a);
@@ -334,7 +347,8 @@ template <typename T>
 static void launch(const struct tern_cuda_device *cuda,
                    struct norm_bwd<T> a,
                    int64_t runs,
-                   bool is_aligned)
+                   bool is_aligned,
+                   bool is_plain)
 {
     enum {
         W = tern_wide<T>::COUNT,
@@ -343,13 +357,13 @@ static void launch(const struct tern_cuda_device *cuda,
     };
     int64_t vecs = a.c / W;
     size_t gamma_bytes = (size_t)a.c * sizeof(T);
-    if (is_aligned && vecs <= NARROW * TERN_WARP) {
+    if (is_aligned && is_plain && vecs <= NARROW * TERN_WARP) {
         tern_launch(norm_bwd_held<T, false, NARROW>, (unsigned)runs, TEAM_THREADS, gamma_bytes,
                     cuda->stream, a, tern_team_lanes(vecs));
-    } else if (is_aligned && vecs <= WIDE * TERN_WARP) {
+    } else if (is_aligned && is_plain && vecs <= WIDE * TERN_WARP) {
         tern_launch(norm_bwd_held<T, false, WIDE>, (unsigned)runs, TEAM_THREADS, gamma_bytes,
                     cuda->stream, a, (int)TERN_WARP);
-    } else if (is_aligned && vecs <= NARROW * BLOCK_THREADS_MAX) {
+    } else if (is_aligned && is_plain && vecs <= NARROW * BLOCK_THREADS_MAX) {
         int threads = tern_whole_warps(tern_div_up(vecs, NARROW), BLOCK_THREADS_MAX);
         tern_launch(norm_bwd_held<T, true, NARROW>, (unsigned)runs, threads, gamma_bytes,
                     cuda->stream, a, threads);
@@ -364,7 +378,11 @@ template <typename T>
 static tern_status norm_bwd_any(struct tern_device *device, const struct tern_norm_bwd_args *args)
 {
     struct tern_cuda_device *cuda = tern_cuda_device_of(device);
-    int64_t rows = run_rows(args->n, args->c), runs = tern_div_up(args->n, rows);
+    int64_t heads = args->heads > 0 ? args->heads : 1, width = heads * args->c;
+    int64_t norms = args->n * heads;
+    int64_t rows = run_rows(norms, args->c), runs = tern_div_up(norms, rows);
+    int64_t x_row = args->x_row > 0 ? args->x_row : width;
+    int64_t dy_row = args->dy_row > 0 ? args->dy_row : width;
     bool has_beta = !tern_dptr_is_null(args->dbeta);
     int64_t columns = args->c * (has_beta ? 2 : 1);
     void *workspace;
@@ -380,16 +398,22 @@ static tern_status norm_bwd_any(struct tern_device *device, const struct tern_no
         tern_ptr<const T>(args->dresidual),
         tern_ptr<T>(args->dx),
         (float *)workspace,
-        args->n,
+        norms,
         args->c,
         rows,
         1.0f / (float)args->c,
+        args->gamma_offset,
         has_beta,
+        heads,
+        x_row,
+        dy_row,
     };
     bool is_aligned = args->c % tern_wide<T>::COUNT == 0 && tern_is_aligned(args->dy, 16) &&
                       tern_is_aligned(args->x, 16) && tern_is_aligned(args->gamma, 16) &&
-                      tern_is_aligned(args->dresidual, 16) && tern_is_aligned(args->dx, 16);
-    launch(cuda, a, runs, is_aligned);
+                      tern_is_aligned(args->dresidual, 16) && tern_is_aligned(args->dx, 16) &&
+                      (x_row | dy_row) % tern_wide<T>::COUNT == 0;
+    bool is_plain = x_row == args->c && dy_row == args->c && a.dx != a.dy;
+    launch(cuda, a, runs, is_aligned, is_plain);
     struct tern_fold fold = {a.partial,
                              runs,
                              columns,

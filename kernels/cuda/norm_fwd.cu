@@ -3,6 +3,7 @@
  *
  * Held: a row stays in the registers of its team, up to VECS times 16 bytes a thread; a team is 1 to 32 lanes of a warp
  * for rows of up to 128 accesses, else a block. Streamed (wider, or not aligned): a block reads its row three times.
+ * Norms of heads, strided rows and norms in place are streamed too: a block a norm.
  * Statistics are f32 in a fixed order: the mean, then the mean of squared deviations from it. */
 #include "kernels/cuda/team.cuh"
 
@@ -20,9 +21,18 @@ template <typename T> struct norm_fwd {
     T *out;                /* (N, C) */
     float *mean, *rstd;    /* (N) or null */
     int64_t n, c;
-    float eps, by_c; /* by_c: 1 / C */
+    float eps, by_c, offset; /* by_c: 1 / C; offset: of gamma */
     bool is_layer;
+    /* streamed only; n counts norms then */
+    T *copy; /* (N, C) or null */
+    int64_t heads, x_row, out_row;
 };
+
+/* Where norm number `norm` starts in rows of a stride, `heads` of them in a row. */
+TERN_DEVICE int64_t norm_start(int64_t norm, int64_t heads, int64_t c, int64_t row)
+{
+    return heads == 1 ? norm * row : norm / heads * row + norm % heads * c;
+}
 
 template <typename T>
 TERN_DEVICE void keep_stats(const struct norm_fwd<T> &a, int64_t row, float mean, float rstd)
@@ -145,7 +155,7 @@ TERN_DEVICE void give_row(const struct norm_fwd<T> &a,
                 tern_unpack<T, W>(beta[v], b);
                 TERN_UNROLL
                 for (int i = 0; i < W; i++) {
-                    e[i] = (e[i] - mean) * rstd * g[i] + b[i];
+                    e[i] = (e[i] - mean) * rstd * (g[i] + a.offset) + b[i];
                 }
                 tern_words<16> words;
                 tern_pack<T, W>(e, words);
@@ -187,11 +197,14 @@ __global__ void __launch_bounds__(is_block ? BLOCK_THREADS_MAX : TEAM_THREADS, i
     }
 }
 
-/* W elements of what is normalised, as stored; the sum is written. */
+/* W elements of what is normalised, as stored; the sum and the copy, which are dense, are written. */
 template <typename T, int W>
-TERN_DEVICE void load_sum(const struct norm_fwd<T> &a, int64_t at, float (&x)[W])
+TERN_DEVICE void load_sum(const struct norm_fwd<T> &a, int64_t from, int64_t at, float (&x)[W])
 {
-    tern_load(a.x + at, x);
+    tern_load(a.x + from, x);
+    if (a.copy != nullptr) {
+        tern_store(a.copy + at, x);
+    }
     if (a.residual != nullptr) {
         float residual[W];
         tern_load(a.residual + at, residual);
@@ -206,7 +219,7 @@ TERN_DEVICE void load_sum(const struct norm_fwd<T> &a, int64_t at, float (&x)[W]
 
 template <typename T, int W>
 TERN_DEVICE void store_normed(const struct norm_fwd<T> &a,
-                              int64_t row,
+                              int64_t at,
                               int64_t col,
                               float (&x)[W],
                               float mean,
@@ -219,12 +232,12 @@ TERN_DEVICE void store_normed(const struct norm_fwd<T> &a,
     }
     TERN_UNROLL
     for (int i = 0; i < W; i++) {
-        x[i] = (x[i] - mean) * rstd * gamma[i] + beta[i];
+        x[i] = (x[i] - mean) * rstd * (gamma[i] + a.offset) + beta[i];
     }
-    tern_store(a.out + row * a.c + col, x);
+    tern_store(a.out + at + col, x);
 }
 
-/* A block a row, W elements an access. What a thread wrote to sum it reads again itself. */
+/* A block a norm, W elements an access. What a thread wrote to sum it reads again itself; out may be x. */
 template <typename T, int W>
 __global__ void __launch_bounds__(BLOCK_THREADS_MAX) norm_fwd_streamed(struct norm_fwd<T> a)
 {
@@ -233,8 +246,10 @@ __global__ void __launch_bounds__(BLOCK_THREADS_MAX) norm_fwd_streamed(struct no
     int64_t step = (int64_t)blockDim.x * W, begin = (int64_t)threadIdx.x * W;
     for (int64_t row = blockIdx.x; row < a.n; row += gridDim.x) {
         float total = 0, square = 0, mean = 0, x[W];
+        int64_t x_at = norm_start(row, a.heads, a.c, a.x_row), dense = row * a.c;
+        int64_t at = a.residual != nullptr ? dense : x_at; /* of what is normalised */
         for (int64_t col = begin; col < a.c; col += step) {
-            load_sum(a, row * a.c + col, x);
+            load_sum(a, x_at + col, dense + col, x);
             for (int i = 0; i < W; i++) {
                 total += x[i];
             }
@@ -243,7 +258,7 @@ __global__ void __launch_bounds__(BLOCK_THREADS_MAX) norm_fwd_streamed(struct no
             mean = tern_block_sum(total, scratch) * a.by_c;
         }
         for (int64_t col = begin; col < a.c; col += step) {
-            tern_load(source + row * a.c + col, x);
+            tern_load(source + at + col, x);
             for (int i = 0; i < W; i++) {
                 square += (x[i] - mean) * (x[i] - mean);
             }
@@ -251,8 +266,8 @@ __global__ void __launch_bounds__(BLOCK_THREADS_MAX) norm_fwd_streamed(struct no
         square = tern_block_sum(square, scratch);
         float rstd = rsqrtf(square * a.by_c + a.eps);
         for (int64_t col = begin; col < a.c; col += step) {
-            tern_load(source + row * a.c + col, x);
-            store_normed(a, row, col, x, mean, rstd);
+            tern_load(source + at + col, x);
+            store_normed(a, norm_start(row, a.heads, a.c, a.out_row), col, x, mean, rstd);
         }
         if (threadIdx.x == 0) {
             keep_stats(a, row, mean, rstd);
@@ -261,13 +276,19 @@ __global__ void __launch_bounds__(BLOCK_THREADS_MAX) norm_fwd_streamed(struct no
 }
 
 template <typename T>
-static void launch(const struct tern_cuda_device *cuda, struct norm_fwd<T> a, bool is_aligned)
+static void launch(const struct tern_cuda_device *cuda,
+                   struct norm_fwd<T> a,
+                   bool is_aligned,
+                   bool is_plain)
 {
     enum {
         W = tern_wide<T>::COUNT
     };
     int64_t vecs = is_aligned ? a.c / W : a.c;
-    if (is_aligned && vecs <= TERN_WARP) {
+    if (!is_plain && is_aligned) {
+        int threads = tern_whole_warps(vecs, BLOCK_THREADS_MAX);
+        tern_launch(norm_fwd_streamed<T, W>, tern_grid(a.n), threads, 0, cuda->stream, a);
+    } else if (is_aligned && vecs <= TERN_WARP) {
         int lanes = tern_team_lanes(vecs);
         tern_launch(norm_fwd_held<T, false, 1>, tern_grid(tern_div_up(a.n * lanes, TEAM_THREADS)),
                     TEAM_THREADS, 0, cuda->stream, a, lanes);
@@ -290,6 +311,9 @@ static void launch(const struct tern_cuda_device *cuda, struct norm_fwd<T> a, bo
 template <typename T>
 static tern_status norm_fwd_any(struct tern_device *device, const struct tern_norm_fwd_args *args)
 {
+    int64_t heads = args->heads > 0 ? args->heads : 1, width = heads * args->c;
+    int64_t x_row = args->x_row > 0 ? args->x_row : width;
+    int64_t out_row = args->out_row > 0 ? args->out_row : width;
     norm_fwd<T> a = {
         tern_ptr<const T>(args->x),
         tern_ptr<const T>(args->residual),
@@ -299,19 +323,26 @@ static tern_status norm_fwd_any(struct tern_device *device, const struct tern_no
         tern_ptr<T>(args->out),
         tern_ptr<float>(args->mean),
         tern_ptr<float>(args->rstd),
-        args->n,
+        args->n * heads,
         args->c,
         args->eps,
         1.0f / (float)args->c,
+        args->gamma_offset,
         args->kind == TERN_NORM_LAYER,
+        tern_ptr<T>(args->copy),
+        heads,
+        x_row,
+        out_row,
     };
     bool has_residual = !tern_dptr_is_null(args->residual);
     bool is_aligned = args->c % tern_wide<T>::COUNT == 0 && tern_is_aligned(args->x, 16) &&
                       tern_is_aligned(args->residual, 16) &&
                       (!has_residual || tern_is_aligned(args->sum, 16)) &&
                       tern_is_aligned(args->gamma, 16) && tern_is_aligned(args->beta, 16) &&
-                      tern_is_aligned(args->out, 16);
-    launch(tern_cuda_device_of(device), a, is_aligned);
+                      tern_is_aligned(args->out, 16) && tern_is_aligned(args->copy, 16) &&
+                      (x_row | out_row) % tern_wide<T>::COUNT == 0;
+    bool is_plain = x_row == args->c && out_row == args->c && a.copy == nullptr && a.out != a.x;
+    launch(tern_cuda_device_of(device), a, is_aligned, is_plain);
     return tern_cuda_launched("norm_fwd");
 }
 

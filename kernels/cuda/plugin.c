@@ -35,8 +35,8 @@ const struct tern_ops tern_cuda_ops = {
     .sumsq = tern_cuda_sumsq,
     .clip = tern_cuda_clip,
     .cast = tern_cuda_cast,
-    .lacks = TERN_LACKS_EMBED_SCALE | TERN_LACKS_NORM_HEADS | TERN_LACKS_NORM_OFFSET |
-             TERN_LACKS_SOFTCAP | TERN_LACKS_ROTARY_PART | TERN_LACKS_DOCUMENTS | TERN_LACKS_STORED,
+    .softcap = tern_cuda_softcap,
+    .lacks = TERN_LACKS_STORED,
     .rounds_weights = true,
 };
 

@@ -1,5 +1,5 @@
-/* pointwise.cu - addition and conversion: memory is all they cost (add: three elements moved an element; cast: one read
- * and one written). */
+/* pointwise.cu - addition, caps and conversion: memory is all they cost (add: three elements moved an element; the
+ * others: one read and one written). */
 #include "kernels/cuda/span.cuh"
 
 template <typename T> struct add_op {
@@ -49,6 +49,46 @@ static tern_status add(struct tern_device *device, const struct tern_add_args *a
 tern_status tern_cuda_add(struct tern_device *device, const struct tern_add_args *args)
 {
     return args->dtype == TERN_BF16 ? add<tern_bf16>(device, args) : add<float>(device, args);
+}
+
+template <typename T> struct cap_op {
+    enum {
+        INPUTS = 1
+    };
+    const T *x;
+    T *y; /* may be x */
+    float cap;
+};
+
+template <typename T, int W>
+TERN_DEVICE void span_load(const cap_op<T> &op, int64_t at, tern_item<W, 1> &item)
+{
+    tern_load(op.x + at, item.x[0]);
+}
+
+template <typename T, int W>
+TERN_DEVICE void span_store(const cap_op<T> &op, int64_t at, const tern_item<W, 1> &item)
+{
+    float y[W];
+    TERN_UNROLL
+    for (int i = 0; i < W; i++) {
+        y[i] = op.cap * tanhf(item.x[0][i] / op.cap);
+    }
+    tern_store(op.y + at, y);
+}
+
+template <typename T>
+static tern_status softcap(struct tern_device *device, const struct tern_softcap_args *args)
+{
+    cap_op<T> op = {tern_ptr<const T>(args->x), tern_ptr<T>(args->y), args->cap};
+    const struct tern_span_operand operands[] = {{args->x, sizeof(T)}, {args->y, sizeof(T)}};
+    return tern_span_run<tern_wide<T>::COUNT, 2>(device, "softcap", op, args->n, operands);
+}
+
+tern_status tern_cuda_softcap(struct tern_device *device, const struct tern_softcap_args *args)
+{
+    return args->dtype == TERN_BF16 ? softcap<tern_bf16>(device, args)
+                                    : softcap<float>(device, args);
 }
 
 template <typename From, typename To> struct cast_op {

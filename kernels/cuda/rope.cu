@@ -1,7 +1,7 @@
-/* rope.cu - rotary positions in place, half split: (x[i], x[i + D/2]) turned by the angle whose cosine and sine are
- * row p of the tables (P, D/2), f32.
+/* rope.cu - rotary positions in place, half split, in the first R elements of every head: (x[i], x[i + R/2]) turned by
+ * the angle whose cosine and sine are row p of the tables (P, R/2), f32.
  *
- * A thread takes W neighbours of a head's lower half and their partners in the upper: 4 W elements moved; the tables'
+ * A thread takes W neighbours of the lower half of those and their partners in the upper: 4 W elements moved; the tables'
  * rows are shared by all heads and come from cache. */
 #include "kernels/cuda/vec.cuh"
 
@@ -12,9 +12,10 @@ enum {
 template <typename T> struct rope {
     T *x; /* (N, heads, D), row stride x_row */
     const float *cos, *sin;
+    const int32_t *starts; /* (N) or null */
     int64_t n, t, x_row, first_position;
-    int heads, half; /* half: D / 2 */
-    float sign;      /* of the sine: -1 backward */
+    int heads, d, half; /* half: R / 2 */
+    float sign;         /* of the sine: -1 backward */
 };
 
 template <typename T, int W>
@@ -27,8 +28,9 @@ __global__ void __launch_bounds__(THREADS) rope_kernel(struct rope<T> a)
         int64_t row = (int64_t)(i / of_row);
         unsigned in_row = (unsigned)(i - (uint64_t)row * of_row);
         unsigned head = in_row / (unsigned)steps, at = in_row % (unsigned)steps * W;
-        int64_t turn = (a.first_position + row % a.t) * a.half + at;
-        T *low = a.x + row * a.x_row + (int64_t)head * 2 * a.half + at;
+        int64_t start = a.starts != nullptr ? a.starts[row] : 0;
+        int64_t turn = (a.first_position + row % a.t - start) * a.half + at;
+        T *low = a.x + row * a.x_row + (int64_t)head * a.d + at;
         float c[W], s[W], x[W], y[W];
         tern_load(low, x);
         tern_load(low + a.half, y);
@@ -55,15 +57,18 @@ static tern_status rope_any(struct tern_device *device, const struct tern_rope_a
     rope<T> a = {tern_ptr<T>(args->x),
                  tern_ptr<const float>(args->cos),
                  tern_ptr<const float>(args->sin),
+                 tern_ptr<const int32_t>(args->starts),
                  args->n,
                  args->t,
                  args->x_row,
                  args->first_position,
                  (int)args->heads,
-                 (int)(args->d / 2),
+                 (int)args->d,
+                 (int)((args->rotary_d > 0 ? args->rotary_d : args->d) / 2),
                  args->backward ? -1.0f : 1.0f};
-    bool is_wide = a.half % W == 0 && args->x_row % W == 0 && tern_is_aligned(args->x, 16) &&
-                   tern_is_aligned(args->cos, 16) && tern_is_aligned(args->sin, 16);
+    bool is_wide = a.half % W == 0 && a.d % W == 0 && args->x_row % W == 0 &&
+                   tern_is_aligned(args->x, 16) && tern_is_aligned(args->cos, 16) &&
+                   tern_is_aligned(args->sin, 16);
     int64_t pairs = args->n * args->heads * a.half;
     if (is_wide) {
         tern_launch(rope_kernel<T, W>, tern_blocks(cuda, pairs / W, THREADS), THREADS, 0,
