@@ -11,6 +11,7 @@
 #include "kernels/cpu/gemm.h"
 
 #include "kernels/blocks.h"
+#include "kernels/cpu/ops_level.h"
 #include "runtime/base/check.h"
 #include "runtime/base/log.h"
 
@@ -380,6 +381,28 @@ struct few_job {
     int64_t columns; /* a task */
 };
 
+/* Rows of stored weights against a as it is, where there is a kernel for that. False: there is none. */
+static bool run_fused_few(const struct few_job *job, const struct tern_gemm_few *few, int64_t first)
+{
+    const struct tern_gemm_args *g = job->args;
+    size_t row_bytes;
+    if (g->compute == TERN_BF16 || !tern_dtype_row_bytes(g->b_dtype, g->ldb, &row_bytes)) {
+        return false; /* weights are rounded */
+    }
+    const struct tern_stored_rows rows = {.x = job->a,
+                                          .sums = job->a + g->m * g->k,
+                                          .ld = g->k,
+                                          .ld_sums = g->k / TERN_CPU_STORED_GROUP};
+    const char *b = tern_cpu_ptr(g->b);
+    for (int64_t j = 0; j < few->n; j++) {
+        if (!tern_cpu_stored_few(job->device, g->b_dtype, b + (size_t)(first + j) * row_bytes, g->k,
+                                 &rows, g->m, few->c + j, few->ldc)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Some rows of stored weights at a time, decoded behind the sums in a thread's scratch. */
 static void run_stored_few(const struct few_job *job, struct tern_gemm_few few, int64_t first)
 {
@@ -415,7 +438,9 @@ static void few_task(void *arg, int64_t task, int thread)
                                 .n = min_i64(job->columns, g->n - j),
                                 .k = g->k};
     if (tern_dtype_is_stored(g->b_dtype)) {
-        run_stored_few(job, few, j);
+        if (!run_fused_few(job, &few, j)) {
+            run_stored_few(job, few, j);
+        }
     } else {
         few.b = at(tern_cpu_ptr(g->b), g->trans_b ? j * g->ldb : j, g->b_dtype);
         job->kernel->run(&few);
@@ -439,12 +464,29 @@ static void unpack_rows(const struct tern_gemm_args *g, float *dst)
     }
 }
 
+/* Behind the rows of a the sums of every 32 of its elements, which minima of blocks are multiplied by. */
+static void sum_groups(const struct tern_gemm_args *g, float *a)
+{
+    int64_t groups = g->m * (g->k / TERN_CPU_STORED_GROUP);
+    float *sums = a + g->m * g->k;
+    for (int64_t i = 0; i < groups; i++) {
+        float sum = 0;
+        for (int j = 0; j < TERN_CPU_STORED_GROUP; j++) {
+            sum += a[i * TERN_CPU_STORED_GROUP + j];
+        }
+        sums[i] = sum;
+    }
+}
+
 static void run_few(struct tern_cpu_device *device,
                     const struct tern_gemm_args *g,
                     const struct tern_gemm_few_kernel *kernel)
 {
     struct few_job job = {.args = g, .kernel = kernel, .a = device->shared, .device = device};
     unpack_rows(g, device->shared);
+    if (tern_dtype_block_elements(g->b_dtype) > 1) {
+        sum_groups(g, device->shared);
+    }
     /* At least four tasks a thread, in whole vectors. */
     int64_t columns = round_up(ceil_div(g->n, (int64_t)device->threads * 4), 64);
     job.columns = min_i64(columns, FEW_COLUMNS);
@@ -529,7 +571,8 @@ enum tern_gemm_variant tern_gemm_pick_variant(const struct tern_gemm_args *g,
 static bool few_fits(const struct tern_cpu_device *device, const struct tern_gemm_args *g)
 {
     bool is_stored = tern_dtype_is_stored(g->b_dtype);
-    return (size_t)(g->m * g->k) * sizeof(float) <= device->shared_bytes &&
+    int64_t sums = is_stored ? g->m * (g->k / TERN_CPU_STORED_GROUP) : 0;
+    return (size_t)(g->m * g->k + sums) * sizeof(float) <= device->shared_bytes &&
            (!is_stored || decoded_rows(g->k) > 0);
 }
 
@@ -600,7 +643,7 @@ void tern_cpu_gemm_needs(const struct tern_op_limits *limits,
     int64_t elements = min_i64(longest, PACK_BYTES_MAX) * min_i64(wide, PACK_BYTES_MAX);
     int64_t pack = min_i64(PACK_BYTES_MAX, max_i64(PACK_BYTES_MIN, round_up(elements * 5, 64)));
     int64_t sums = min_i64(SUMS_BYTES_MAX, max_i64(SUMS_BYTES_MIN, pack / 3));
-    int64_t few = TERN_GEMM_FEW_ROWS * (longest * 4 + 64);
+    int64_t few = TERN_GEMM_FEW_ROWS * (longest * 4 + longest / 8 + 64);
     (void)threads;
     *shared = (size_t)max_i64(2 * pack + sums, few);
     *scratch = TILE_BYTES;

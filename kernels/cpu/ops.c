@@ -22,6 +22,28 @@
     }
 TERN_CPU_LEVEL_OPS(DISPATCH)
 
+bool tern_cpu_stored_few(const struct tern_cpu_device *cpu,
+                         enum tern_dtype dtype,
+                         const void *row,
+                         int64_t k,
+                         const struct tern_stored_rows *a,
+                         int64_t m,
+                         float *c,
+                         int64_t ldc)
+{
+#if defined(__x86_64__)
+    if (cpu->level >= TERN_CPU_AVX512) {
+        return tern_cpu_stored_few_avx512(dtype, row, k, a, m, c, ldc);
+    }
+    if (cpu->level >= TERN_CPU_AVX2) {
+        return tern_cpu_stored_few_avx2(dtype, row, k, a, m, c, ldc);
+    }
+#else
+    (void)cpu;
+#endif
+    return tern_cpu_stored_few_generic(dtype, row, k, a, m, c, ldc);
+}
+
 static int64_t padded_width(int64_t d)
 {
     return tern_cpu_round_up(d, TERN_CPU_ATTN_PAD);

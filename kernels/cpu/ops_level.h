@@ -34,7 +34,33 @@
 TERN_CPU_LEVEL_OPS(TERN_CPU_DECLARE_LEVEL)
 #undef TERN_CPU_DECLARE_LEVEL
 
+/* Rows of a for a product with stored weights: f32 (m, k), and the sums of each 32 of them. */
+struct tern_stored_rows {
+    const float *x, *sums;
+    int64_t ld, ld_sums;
+};
+
+/* c[r * ldc] = one row of k stored weights times row r of a, for r < m. False: not for this dtype. */
+#define TERN_CPU_DECLARE_STORED(level) \
+    bool tern_cpu_stored_few_##level(enum tern_dtype dtype, const void *row, int64_t k, \
+                                     const struct tern_stored_rows *a, int64_t m, float *c, \
+                                     int64_t ldc);
+TERN_CPU_DECLARE_STORED(generic)
+TERN_CPU_DECLARE_STORED(avx2)
+TERN_CPU_DECLARE_STORED(avx512)
+#undef TERN_CPU_DECLARE_STORED
+/* The same at the device's level. */
+bool tern_cpu_stored_few(const struct tern_cpu_device *cpu,
+                         enum tern_dtype dtype,
+                         const void *row,
+                         int64_t k,
+                         const struct tern_stored_rows *a,
+                         int64_t m,
+                         float *c,
+                         int64_t ldc);
+
 enum {
+    TERN_CPU_STORED_GROUP = 32, /* weights that a sum of a serves */
     /* Elementwise ops: elements a task. */
     TERN_CPU_ELEMENTS = 32768,
     /* Sums over rows (norm_bwd, bias_bwd): rows are cut into at most this many runs, each summed

@@ -140,6 +140,11 @@ VF_INLINE vf vf_round_bf16(vf v)
 {
     return vf_from_bf16_bits(vf_to_bf16_bits(v));
 }
+VF_INLINE vf vf_load_i8(const int8_t *p)
+{
+    __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)p);
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+}
 
 #elif VF_AVX2
 typedef __m256 vf;
@@ -246,6 +251,11 @@ VF_INLINE vf vf_round_bf16(vf v)
 {
     return vf_from_bf16_bits(vf_to_bf16_bits(v));
 }
+VF_INLINE vf vf_load_i8(const int8_t *p)
+{
+    __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)p);
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+}
 
 #else
 typedef float vf __attribute__((vector_size(16)));
@@ -345,6 +355,10 @@ VF_INLINE vf vf_round_bf16(vf v)
     tern_bf16 lanes[4];
     vf_store_bf16(lanes, v);
     return vf_load_bf16(lanes);
+}
+VF_INLINE vf vf_load_i8(const int8_t *p)
+{
+    return (vf){(float)p[0], (float)p[1], (float)p[2], (float)p[3]};
 }
 #endif
 
