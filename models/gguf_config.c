@@ -1,6 +1,7 @@
 /* gguf_config.c - GGUF metadata to a model's numbers. What metadata does not say, the tensors do
  * (biases, a head of its own, factors of rotary frequencies). */
 #include "models/pretrained.h"
+#include "models/transformer.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -187,6 +188,17 @@ static tern_status check_one(const struct reader *r, const char *name)
     return TERN_OK;
 }
 
+/* attn_factor multiplies what the scaling itself implies. */
+static tern_status read_yarn_factor(const struct reader *r, struct tern_model_config *c)
+{
+    float factor = 1;
+    TERN_RETURN_IF_ERR(read_f32(r, "rope.scaling.attn_factor", 1e-6, 1e6, &factor));
+    if (factor != 1) {
+        c->rope_attention_factor = factor * (float)tern_rope_attention_factor(c);
+    }
+    return TERN_OK;
+}
+
 static tern_status read_scaling(const struct reader *r, struct tern_model_config *c)
 {
     char key[KEY_BYTES];
@@ -204,13 +216,14 @@ static tern_status read_scaling(const struct reader *r, struct tern_model_config
     if (tern_gguf_string_is(r->gguf, key, "yarn")) {
         c->rope_scaling = TERN_ROPE_YARN;
         c->rope_original_context = c->context;
+        TERN_RETURN_IF_ERR(read_i64(r, "rope.scaling.original_context_length", 1, 1 << 22, false,
+                                    &c->rope_original_context));
         TERN_RETURN_IF_ERR(read_f32(r, "rope.scaling.factor", 1e-3, 1e6, &c->rope_factor));
         TERN_RETURN_IF_ERR(check_one(r, "rope.scaling.yarn_ext_factor"));
         TERN_RETURN_IF_ERR(check_one(r, "rope.scaling.yarn_attn_factor"));
         TERN_RETURN_IF_ERR(read_f32(r, "rope.scaling.yarn_beta_fast", 0, 1e6, &c->rope_beta_fast));
         TERN_RETURN_IF_ERR(read_f32(r, "rope.scaling.yarn_beta_slow", 0, 1e6, &c->rope_beta_slow));
-        return read_i64(r, "rope.scaling.original_context_length", 1, 1 << 22, false,
-                        &c->rope_original_context);
+        return read_yarn_factor(r, c);
     }
     if (tern_gguf_string_is(r->gguf, key, "longrope")) {
         return TERN_OK; /* its factors are tensors */

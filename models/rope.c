@@ -95,8 +95,7 @@ static double frequency_of(const struct tern_model_config *config,
     }
 }
 
-/* What cosines and sines are multiplied by, so that scores of long contexts keep their spread. */
-static double attention_factor(const struct tern_model_config *config)
+double tern_rope_attention_factor(const struct tern_model_config *config)
 {
     if (config->rope_attention_factor > 0) {
         return config->rope_attention_factor;
@@ -125,7 +124,7 @@ void tern_rope_tables(const struct tern_model_config *config,
 {
     int64_t half = config->rope_width / 2;
     bool is_scaled = !(is_local && config->rope_theta_local > 0);
-    double factor = is_scaled ? attention_factor(config) : 1;
+    double factor = is_scaled ? tern_rope_attention_factor(config) : 1;
     for (int64_t i = 0; i < half; i++) {
         double frequency = frequency_of(config, is_local, length, i);
         for (int64_t p = 0; p < positions; p++) {

@@ -59,6 +59,8 @@ void tern_rope_tables(const struct tern_model_config *config,
                       int64_t positions,
                       float *cos_out,
                       float *sin_out);
+/* What cosines and sines are multiplied by, so that scores of long contexts keep their spread. */
+double tern_rope_attention_factor(const struct tern_model_config *config);
 /* Whether the frequencies depend on how long the sequence is. */
 bool tern_rope_follows_length(const struct tern_model_config *config);
 

@@ -134,15 +134,11 @@ static void put_yarn(const struct keys *keys, const struct tern_model_config *c)
 /* Phi-3's converters leave the type out; Llama's reader wants it. */
 static void put_longrope(const struct keys *keys, const struct tern_model_config *c)
 {
-    float factor = c->rope_factor;
-    float implied =
-        factor > 1 ? sqrtf(1 + logf(factor) / logf((float)c->rope_original_context)) : 1;
     if (c->family != TERN_FAMILY_PHI3) {
         put_string(keys, "rope.scaling.type", "longrope");
     }
     put_u32(keys, "rope.scaling.original_context_length", c->rope_original_context);
-    put_f32(keys, "rope.scaling.attn_factor",
-            c->rope_attention_factor > 0 ? c->rope_attention_factor : implied);
+    put_f32(keys, "rope.scaling.attn_factor", (float)tern_rope_attention_factor(c));
 }
 
 static void put_rope(const struct keys *keys, const struct tern_model_config *c)

@@ -164,9 +164,13 @@ static tern_status open_pretrained(struct tern_weights *weights, const char *mod
     TERN_RETURN_IF_ERR(tern_pretrained_open(model, &weights->pretrained));
     TERN_RETURN_IF_ERR(tern_path_absolute(weights->path, model));
     weights->ids = weights->pretrained.ids;
-    return weights->pretrained.gguf != NULL
-               ? tern_path_absolute(weights->tokenizer, model)
-               : tern_path_join(weights->tokenizer, model, "tokenizer.json");
+    const struct tern_gguf *gguf = weights->pretrained.gguf;
+    if (gguf == NULL) {
+        return tern_path_join(weights->tokenizer, model, "tokenizer.json");
+    }
+    bool has_tokenizer = tern_gguf_has(gguf, "tokenizer.ggml.model") &&
+                         !tern_gguf_string_is(gguf, "tokenizer.ggml.model", "none");
+    return has_tokenizer ? tern_path_absolute(weights->tokenizer, model) : TERN_OK;
 }
 
 static tern_status open_any(struct tern_weights *weights, const char *model, int depth)
