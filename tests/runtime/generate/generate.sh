@@ -40,7 +40,7 @@ done
 [ "$compared" -ge 5 ] || fail "only $compared prompts could be compared"
 echo "ok: greedy is the best of score ($compared prompts)"
 
-# eval and score look at the same text through different passes: they must agree.
+# eval and score look at the same text in other pieces: they must agree.
 head -c 90 val.txt >short.txt
 nll=$("$TERN" eval run --text short.txt 2>/dev/null | sed 's/.*"nll":\([0-9.e+-]*\),.*/\1/')
 "$TERN" score run --prompt "$(cat short.txt)" --top 0 2>/dev/null | sed 's/.*"logprob":\([^,]*\),.*/\1/' | grep -v null |
