@@ -268,20 +268,30 @@ static void test_key(void **state)
     assert_int_equal(tern_blas_key_of(&moved, false).align_a, 2);
 }
 
+static void check_key_routes(const struct tern_blas_key *key, int capability, const char *expected)
+{
+    static const char names[TERN_BLAS_ROUTES] = {
+        [TERN_BLAS_DIRECT] = 'd',
+        [TERN_BLAS_GELU] = 'g',
+        [TERN_BLAS_APART] = 'a',
+        [TERN_BLAS_FINISH] = 'f',
+    };
+    enum tern_blas_route routes[TERN_BLAS_ROUTES];
+    char found[TERN_BLAS_ROUTES + 1] = "";
+    int count = tern_blas_routes(key, capability, routes);
+    for (int i = 0; i < count; i++) {
+        found[i] = names[routes[i]];
+    }
+    assert_string_equal(found, expected);
+}
+
 static void check_routes(const struct tern_gemm_args *args,
                          bool is_finish,
                          int capability,
                          const char *expected)
 {
-    static const char names[TERN_BLAS_ROUTES] = {'d', 'g', 'f'};
     struct tern_blas_key key = tern_blas_key_of(args, is_finish);
-    enum tern_blas_route routes[TERN_BLAS_ROUTES];
-    char found[TERN_BLAS_ROUTES + 1] = "";
-    int count = tern_blas_routes(&key, capability, routes);
-    for (int i = 0; i < count; i++) {
-        found[i] = names[routes[i]];
-    }
-    assert_string_equal(found, expected);
+    check_key_routes(&key, capability, expected);
 }
 
 static void test_routes(void **state)
@@ -316,6 +326,12 @@ static void test_routes(void **state)
     check_routes(&args, true, 90, "f");
     args.ldd = 25;
     check_routes(&args, false, 90, "g");
+    args.epilogue = TERN_EPILOGUE_NONE;
+    struct tern_blas_key key = tern_blas_key_of(&args, false);
+    key.epilogue = TERN_BLAS_SUMS_OF_A; /* a bias gradient beside the product */
+    check_key_routes(&key, 90, "da");
+    key.epilogue = TERN_BLAS_SUMS_OF_B;
+    check_key_routes(&key, 80, "da");
 }
 
 /* ---- the table ---- */
