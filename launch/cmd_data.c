@@ -8,6 +8,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/text.h"
+#include "runtime/chat/prepare.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,10 +41,52 @@ static void report(const struct tern_prepared *prepared, double seconds)
     }
 }
 
+enum {
+    FORMAT_CHAT = TERN_TEXT_JSONL + 1
+};
+
+/* Conversations: PREFIX.loss too, which says what is to be learned. */
+static tern_status prepare_chat(const struct tern_positionals *texts,
+                                const char *tokenizer_path,
+                                const char *template_path,
+                                const struct tern_tokenizer *tokenizer,
+                                const struct tern_prepare *settings)
+{
+    struct tern_template *template;
+    if (settings->plain_specials) {
+        return tern_fail(TERN_ERR_USAGE,
+                         "data prepare: found --specials-as-text and --format chat; "
+                         "expected one of them");
+    }
+    TERN_RETURN_IF_ERR(tern_template_open(tokenizer_path, template_path, &template));
+    struct tern_chat_prepare prepare = {.paths = texts->items,
+                                        .path_count = texts->count,
+                                        .template = template,
+                                        .tokenizer = tokenizer,
+                                        .out_prefix = settings->out_prefix,
+                                        .val_fraction = settings->val_fraction};
+    struct tern_chat_prepared prepared;
+    tern_status status = tern_chat_prepare(&prepare, &prepared);
+    for (int i = 0; i < prepared.part_count && status == TERN_OK; i++) {
+        char count[TERN_TEXT_BYTES_BYTES], documents[TERN_TEXT_BYTES_BYTES];
+        tern_log_info("%s.bin: %s tokens in %s conversations", prepared.parts[i].prefix,
+                      tern_text_commas(prepared.parts[i].tokens, count),
+                      tern_text_commas(prepared.parts[i].documents, documents));
+    }
+    if (status == TERN_OK) {
+        char learned[TERN_TEXT_BYTES_BYTES];
+        tern_log_info("%s tokens to learn: what the assistant says",
+                      tern_text_commas(prepared.learned, learned));
+    }
+    tern_template_close(template);
+    return status;
+}
+
 static tern_status run_prepare(int argc, char **argv)
 {
-    static const char *const formats[] = {"auto", "text", "lines", "jsonl", NULL};
+    static const char *const formats[] = {"auto", "text", "lines", "jsonl", "chat", NULL};
     const char *tokenizer_path = NULL;
+    const char *template = NULL;
     int format = TERN_TEXT_BY_NAME;
     struct tern_prepare prepare = {0};
     const struct tern_option options[] = {
@@ -57,9 +100,12 @@ static tern_status run_prepare(int argc, char **argv)
          "is cut (default 0: no split)",
          0, 0.999999, NULL},
         {"format", TERN_OPTION_CHOICE, &format, "F",
-         "text: a file is a document; lines: a line is; jsonl: each object's \"text\" is; auto: by "
-         "name (default auto)",
+         "text: a file is a document; lines: a line is; jsonl: each object's \"text\" is; chat: "
+         "each "
+         "object's \"messages\" are, for data.format: chat; auto: by name (default auto)",
          0, 0, formats},
+        {"template", TERN_OPTION_STRING, &template, "F.jinja",
+         "chat: a template to take in place of the tokenizer's", 0, 0, NULL},
         {"specials-as-text", TERN_OPTION_FLAG, &prepare.plain_specials, NULL,
          "special tokens in the text are ordinary text (default: they become their ids, and "
          "<|endoftext|> ends a document)",
@@ -91,6 +137,11 @@ static tern_status run_prepare(int argc, char **argv)
     }
     struct tern_tokenizer *tokenizer;
     TERN_RETURN_IF_ERR(tern_tokenizer_open(tokenizer_path, &tokenizer));
+    if (format == FORMAT_CHAT) {
+        tern_status chat = prepare_chat(&texts, tokenizer_path, template, tokenizer, &prepare);
+        tern_tokenizer_close(tokenizer);
+        return chat;
+    }
     prepare.paths = texts.items;
     prepare.path_count = texts.count;
     prepare.tokenizer = tokenizer;
