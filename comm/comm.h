@@ -90,6 +90,13 @@ struct tern_comm {
 /* Finds the launcher in the environment: mpirun or srun with PMIx (loads libtern_mpi.so from the folder of the binary, or
  * TERN_MPI_PLUGIN); srun without PMIx, MASTER_ADDR or TERN_RENDEZVOUS (TCP: comm/tcp/tcp.h); else one rank. Refuses in words: launcher says N ranks but MPI sees one, no plugin, no library. */
 TERN_MUST_CHECK tern_status tern_comm_open(struct tern_comm **out);
+/* What a program has to do before a watchdog ends its process for a peer's sake: called once, on the watchdog's thread,
+ * before any rank leaves; the sentence names the peer. */
+struct tern_comm_farewell {
+    void (*call)(void *context, const char *sentence); /* NULL: nothing */
+    void *context;                                     /* outlives the communicator */
+};
+
 /* Between the GPUs of the same ranks (comm/nccl, in the CUDA plugin): what is submitted starts after what `compute` has
  * enqueued, runs on `queue`, and a wait holds back what `compute` enqueues from then on, not the caller. `table` is that of
  * both queues. host outlives it. A job runs at once, on the thread that submits it: it enqueues. After a result was read, a
@@ -100,6 +107,7 @@ TERN_MUST_CHECK tern_status tern_comm_open_device(struct tern_comm *host,
                                                   struct tern_device *compute,
                                                   struct tern_device *queue,
                                                   const struct tern_device_table *table,
+                                                  const struct tern_comm_farewell *farewell,
                                                   struct tern_comm **out);
 /* The good end: every rank calls it, after the communicators split from this one were closed. It waits for what was
  * submitted and for the other ranks (within the time limit). A rank that gives up alone calls tern_comm_abort. NULL is

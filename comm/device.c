@@ -24,6 +24,7 @@ tern_status tern_comm_open_device(struct tern_comm *host,
                                   struct tern_device *compute,
                                   struct tern_device *queue,
                                   const struct tern_device_table *table,
+                                  const struct tern_comm_farewell *farewell,
                                   struct tern_comm **out)
 {
     *out = NULL;
@@ -45,6 +46,7 @@ tern_status tern_comm_open_device(struct tern_comm *host,
         .enter = tern_comm_enter,
         .all_gather = tern_comm_all_gather,
         .fault = pass_fault,
+        .farewell = *farewell,
     };
     TERN_RETURN_IF_ERR(tern_comm_limit(real_getenv, TIMEOUT_SECONDS_DEFAULT, &options.limit_ns));
     return plugin->comm->open(&options, out);

@@ -5,9 +5,9 @@
 #include "runtime/base/check.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -162,21 +162,6 @@ static void *progress_main(void *arg)
     pthread_cond_broadcast(&engine->news);
     pthread_mutex_unlock(&engine->lock);
     return NULL;
-}
-
-/* The thread takes no signals: notices are for the main thread. */
-static int start_thread(struct tern_engine *engine)
-{
-    sigset_t all, old;
-    sigfillset(&all);
-    const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
-        sigdelset(&all, faults[i]);
-    }
-    pthread_sigmask(SIG_BLOCK, &all, &old);
-    int error = pthread_create(&engine->thread, NULL, progress_main, engine);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return error;
 }
 
 static void cond_init_monotonic(pthread_cond_t *cond)
@@ -350,7 +335,7 @@ static const struct tern_comm_table *table_of(const struct tern_transport *trans
 static tern_status engine_start(struct tern_engine *engine, bool *is_left_behind_out)
 {
     *is_left_behind_out = false;
-    int error = start_thread(engine);
+    int error = tern_thread_start(&engine->thread, progress_main, engine);
     if (error != 0) {
         return tern_fail_errno(TERN_ERR_MEMORY, error, "communicator: no progress thread");
     }

@@ -4,11 +4,11 @@
 #include "io/file.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -161,14 +161,9 @@ static void *write_blocks(void *argument)
     return NULL;
 }
 
-/* The thread takes no signals: handlers run where the program expects them. */
 static int start_thread(struct tern_direct *direct)
 {
-    sigset_t all, kept;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &kept);
-    int error = pthread_create(&direct->thread, NULL, write_blocks, direct);
-    pthread_sigmask(SIG_SETMASK, &kept, NULL);
+    int error = tern_thread_start(&direct->thread, write_blocks, direct);
     direct->has_thread = error == 0;
     return error;
 }

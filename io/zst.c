@@ -4,10 +4,10 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 
 #include <math.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #if defined(__SSE2__)
 #    include <emmintrin.h>
@@ -343,15 +343,11 @@ static void *work(void *argument)
 
 static tern_status start_workers(struct tern_zst_pool *pool, int threads)
 {
-    sigset_t all, kept;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &kept); /* handlers run where the program expects them */
     int error = 0;
     for (int i = 0; i < threads && error == 0; i++) {
-        error = pthread_create(&pool->workers[i].thread, NULL, work, &pool->workers[i]);
+        error = tern_thread_start(&pool->workers[i].thread, work, &pool->workers[i]);
         pool->threads += error == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &kept, NULL);
     return error == 0
                ? TERN_OK
                : tern_fail_errno(TERN_ERR_MEMORY, error, "cannot start a thread that compresses");

@@ -25,61 +25,11 @@ static const double g_slow_share_host = 0.5;
 
 /* All that one check holds. */
 struct check {
-    struct tern_comm *comm;      /* in host memory */
-    struct tern_comm *data_comm; /* between GPUs; NULL: comm is measured */
-    struct tern_device *device, *queue;
+    struct tern_comm *comm; /* in host memory */
+    struct tern_compute_devices devices;
     struct doctor_peers found;
     bool is_agreed; /* the failure is known to all ranks */
 };
-
-/* ---- opening ---- */
-
-static bool has_own_memory(const struct check *check, int64_t *free_out)
-{
-    int64_t total;
-    return check->device->ops->device->memory(check->device, free_out, &total) == TERN_OK;
-}
-
-static tern_status open_device_here(struct check *check, const struct tern_compute *compute)
-{
-    const struct tern_device_seat seat = {
-        .threads = compute->threads,
-        .local_rank = check->comm->local_rank,
-        .local_size = check->comm->local_size,
-    };
-    TERN_RETURN_IF_ERR(tern_device_open_at(compute->backend, &seat, &check->device));
-    return check->device->ops->device->queue(check->device, "comm", &check->queue);
-}
-
-/* 64 bits of a name. */
-static uint64_t digest_of(const char *name)
-{
-    uint64_t digest = 0;
-    memcpy(&digest, name, strnlen(name, sizeof digest));
-    return digest;
-}
-
-static tern_status open_devices(struct check *check)
-{
-    struct tern_compute compute;
-    int64_t left;
-    check->is_agreed = true;
-    TERN_RETURN_IF_ERR(tern_agree(check->comm, tern_compute_choose(check->comm, &compute)));
-    TERN_RETURN_IF_ERR(tern_agree(check->comm, open_device_here(check, &compute)));
-    /* "auto" may find a GPU on one host and none on another */
-    TERN_RETURN_IF_ERR(tern_comm_check_equal(check->comm, "the backend",
-                                             digest_of(check->device->ops->device->name)));
-    tern_status status = TERN_OK;
-    if (has_own_memory(check, &left)) {
-        status = tern_comm_open_device(check->comm, check->device, check->queue,
-                                       check->device->ops->device, &check->data_comm);
-        if (status != TERN_OK) {
-            status =
-                tern_fail_prefix(status, "between GPUs (TERN_BACKEND=cpu measures host memory)");
-        }
-    }
-    return tern_agree(check->comm, status);
-}
 
 static void close_all(struct check *check)
 {
@@ -87,9 +37,7 @@ static void close_all(struct check *check)
     tern_free(check->found.hosts);
     tern_free(check->found.host_findings);
     tern_free(check->found.host_of);
-    tern_comm_close(check->data_comm);
-    tern_device_close(check->queue);
-    tern_device_close(check->device);
+    tern_compute_close(&check->devices);
     tern_comm_close(check->comm);
 }
 
@@ -99,7 +47,7 @@ static void close_all(struct check *check)
 static int64_t memory_allowed(const struct check *check)
 {
     int64_t left;
-    return has_own_memory(check, &left)
+    return tern_compute_has_memory(&check->devices, &left)
                ? left / 2
                : tern_memory_available_bytes() / 4 / check->comm->local_size;
 }
@@ -108,17 +56,17 @@ static tern_status measure(struct check *check, int64_t bytes_max)
 {
     const struct tern_peers_group group = {
         .host = check->comm,
-        .data = check->data_comm != NULL ? check->data_comm : check->comm,
-        .device = check->device,
-        .queue = check->queue,
+        .data = check->devices.data_comm != NULL ? check->devices.data_comm : check->comm,
+        .device = check->devices.device,
+        .queue = check->devices.comm_device,
     };
     const struct tern_peers_options options = {
         .bytes_max = bytes_max,
         .memory_bytes = memory_allowed(check),
-        .pair_bytes = check->data_comm != NULL ? PAIR_BYTES_GPU : PAIR_BYTES_HOST,
+        .pair_bytes = check->devices.data_comm != NULL ? PAIR_BYTES_GPU : PAIR_BYTES_HOST,
     };
     check->found.carrier = group.data->table->name;
-    check->found.backend = check->device->ops->device->name;
+    check->found.backend = check->devices.device->ops->device->name;
     return tern_peers_measure(&group, &options, &check->found.peers);
 }
 
@@ -146,7 +94,7 @@ static void judge(struct check *check, const struct doctor *doctor)
 {
     struct doctor_peers *found = &check->found;
     struct tern_fabric_shape *shape = &found->shape;
-    bool is_gpu = check->data_comm != NULL;
+    bool is_gpu = check->devices.data_comm != NULL;
     tern_fabric_shape_of(&doctor->topology, shape);
     shape->ranks = check->comm->size;
     shape->hosts = found->host_count;
@@ -183,7 +131,9 @@ static tern_status run(struct check *check, struct doctor *doctor, int64_t bytes
         return tern_fail(TERN_ERR_CONFIG, "--peer-check: found %d ranks, expected at most %d",
                          check->comm->size, TERN_LANES_MAX);
     }
-    TERN_RETURN_IF_ERR(open_devices(check));
+    check->is_agreed = true;
+    TERN_RETURN_IF_ERR(
+        tern_compute_open(check->comm, &(struct tern_comm_farewell){0}, &check->devices));
     check->is_agreed = false;
     TERN_RETURN_IF_ERR(measure(check, bytes_max));
     TERN_RETURN_IF_ERR(gather(check, doctor));

@@ -83,6 +83,17 @@ double tern_roof_gemm_seconds(const struct tern_roof_gpu *gpu, const struct tern
     return fmax(cost.flops / rate, tern_roof_memory_seconds(gpu, 0, memory));
 }
 
+/* Written once and read once, beside the products and not under them. */
+static double partial_dq_seconds(const struct tern_roof_gpu *gpu,
+                                 const struct tern_attention_args *args)
+{
+    int keys = gpu->assumed.dq_block_keys;
+    double rows =
+        keys > 0 ? tern_cost_attention_pairs(args->tq, args->tkv, args->window) / keys : 0;
+    double values = rows * (double)(args->b * args->h * args->d);
+    return tern_roof_memory_seconds(gpu, values, 2 * sizeof(float) * values);
+}
+
 double tern_roof_attention_seconds(const struct tern_roof_gpu *gpu,
                                    const struct tern_attention_args *args,
                                    bool backward)
@@ -97,6 +108,7 @@ double tern_roof_attention_seconds(const struct tern_roof_gpu *gpu,
     double seconds = cost.flops * whole / rate;
     if (backward) {
         seconds *= assumed->attention_products / assumed->attention_backward;
+        seconds += partial_dq_seconds(gpu, args);
     }
     return fmax(seconds, tern_roof_memory_seconds(gpu, 0, cost.bytes));
 }

@@ -34,11 +34,13 @@ struct tern_roof_assumptions {
     double attention_narrow;   /* rate at D <= 64, of that at 128 */
     double attention_backward; /* rate of the backward's products, of the forward's */
     double attention_products; /* products of the backward kernels, of the 5 of the formula */
-    double attention_speedup;  /* of other kernels, over the rate in the machine's row */
-    double gap_seconds;        /* between two kernels of a CUDA graph */
-    double addition_seconds;   /* in double, when each needs the one before */
-    double exchange_seconds;   /* latency of one exchange between GPUs */
-    double words_seconds;      /* of one between hosts */
+    int dq_block_keys; /* backward: fp32 sums of dq leave each block of so many keys for memory, and come back
+                                  to be added; 0: none do */
+    double attention_speedup; /* of other kernels, over the rate in the machine's row */
+    double gap_seconds;       /* between two kernels of a CUDA graph */
+    double addition_seconds;  /* in double, when each needs the one before */
+    double exchange_seconds;  /* latency of one exchange between GPUs */
+    double words_seconds;     /* of one between hosts */
 };
 
 extern const struct tern_roof_machine tern_roof_machines[];

@@ -97,6 +97,9 @@ void tern_nccl_stop(void *owner, const struct tern_verdict *verdict)
     atomic_store(&n->is_judged, true);
     tern_nccl_die(n, verdict->status, verdict->sentence);
     tern_log_error("%s", verdict->sentence);
+    if (n->options.farewell.call != NULL) {
+        n->options.farewell.call(n->options.farewell.context, verdict->sentence);
+    }
     abort_library(n);
 }
 

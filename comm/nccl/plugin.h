@@ -19,6 +19,7 @@ struct tern_nccl_options {
     void (*enter)(const struct tern_comm *comm);
     tern_status (*all_gather)(struct tern_comm *host, const void *in, size_t bytes, void *out);
     void (*fault)(void); /* passes the fault point comm.collective */
+    struct tern_comm_farewell farewell;
 };
 
 enum {

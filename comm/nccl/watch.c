@@ -4,6 +4,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -525,18 +526,9 @@ static tern_status take_memory(struct tern_watch *w)
     return TERN_OK;
 }
 
-/* The thread takes no signals: notices are for the main thread. */
 static tern_status start(struct tern_watch *w)
 {
-    sigset_t all, old;
-    sigfillset(&all);
-    const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
-    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
-        sigdelset(&all, faults[i]);
-    }
-    pthread_sigmask(SIG_BLOCK, &all, &old);
-    int error = pthread_create(&w->thread, NULL, watch_main, w);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    int error = tern_thread_start(&w->thread, watch_main, w);
     return error == 0 ? TERN_OK : tern_fail_errno(TERN_ERR_MEMORY, error, "watchdog: no thread");
 }
 

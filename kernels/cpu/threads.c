@@ -10,12 +10,12 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/mem.h"
+#include "runtime/base/thread.h"
 
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/syscall.h>
@@ -159,14 +159,9 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* Workers take no signals: those belong to the program's own threads. */
 static int start_worker(struct worker *worker)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&worker->thread, NULL, worker_main, worker);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int error = tern_thread_start(&worker->thread, worker_main, worker);
     if (error == 0) {
         char name[16];
         (void)snprintf(name, sizeof name, "tern-cpu-%d", worker->index);

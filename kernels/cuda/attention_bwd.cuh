@@ -4,7 +4,18 @@
  * ds[t][s] = p[t][s] (dout[t] . v[s] - delta[t]); dq[t] = scale * sum over s of ds[t][s] k[s];
  * dk[s] = scale * sum over t of ds[t][s] q[t]; dv[s] = sum over t of p[t][s] dout[t], t in all query heads of the group.
  * Scores, weights and sums are fp32 in registers; p and ds are rounded to bf16 for the products they enter.
- * Costs 6 D FLOPs a pair of query and key for dq, 8 D for dk and dv (one product less would do with atomics). */
+ * Costs 6 D FLOPs a pair of query and key for dq, 8 D for dk and dv: 7 products. One kernel over blocks of keys has 5,
+ * but then a row's dq is a sum over blocks: without atomics each leaves its part in memory, 8 D / 128 bytes a pair, and
+ * another kernel adds them in order. By the assumptions of bench_roofline (products here at 210 TFLOP/s for D = 64 and
+ * 280 for 128; 3.0 TB/s on an H100, 4.3 on an H200), microseconds a head, what two products less save and what the parts
+ * cost on either:
+ *   T      D = 64: saved  H100   H200     D = 128: saved  H100   H200
+ *   1024            0.70  0.70   0.49               1.05  1.39   0.97
+ *   2048            2.64  2.78   1.94               3.95  5.57   3.89
+ *   4096           10.2   11.1   7.8               15.3   22.3   15.5
+ * Nothing is won on an H100, and at D = 128 on neither; so both kernels stay. With dq's parts kept in the L2 by a block that
+ * walks over all keys of a head it would pay (bench_roofline prints how much), where B H is some multiple of the number of
+ * multiprocessors. */
 #ifndef TERN_KERNELS_CUDA_ATTENTION_BWD_CUH
 #define TERN_KERNELS_CUDA_ATTENTION_BWD_CUH
 

@@ -4,7 +4,7 @@ set(TERN_CUDA_C
   ${here}/plugin.c ${here}/host.c ${here}/err.c ${here}/device.c
   ${here}/attention_plan.c
   ${here}/blas.c ${here}/blas_lt.c ${here}/blas_plan.c ${here}/blas_table.c ${here}/blas_cache.c ${here}/blas_problem.c
-  ${here}/../../runtime/base/dtype.c
+  ${here}/../../runtime/base/dtype.c ${here}/../../runtime/base/thread.c
   ${here}/../../comm/socket.c
   ${here}/../../comm/nccl/plugin.c ${here}/../../comm/nccl/open.c ${here}/../../comm/nccl/library.c
   ${here}/../../comm/nccl/queue.c ${here}/../../comm/nccl/marks.c ${here}/../../comm/nccl/exchange.c

@@ -1,10 +1,12 @@
-/* compute.c - the environment, the affinity mask, and who else has the same one. */
+/* compute.c - the environment, the affinity mask, and who else has the same one; the devices. */
 #include "runtime/plan/compute.h"
 
 #include "comm/lane_tree.h"
 #include "io/hash.h"
+#include "kernels/open.h"
 #include "runtime/base/check.h"
 #include "runtime/base/text.h"
+#include "runtime/train/agree.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -113,4 +115,74 @@ tern_status tern_compute_choose(struct tern_comm *comm, struct tern_compute *out
         .sharers = sharers,
     };
     return TERN_OK;
+}
+
+/* ---- devices ---- */
+
+bool tern_compute_has_memory(const struct tern_compute_devices *devices, int64_t *free_out)
+{
+    int64_t left;
+    int64_t total;
+    const struct tern_device_table *table = devices->device->ops->device;
+    bool has_memory = table->memory(devices->device, &left, &total) == TERN_OK;
+    if (has_memory && free_out != NULL) {
+        *free_out = left;
+    }
+    return has_memory;
+}
+
+static tern_status open_here(struct tern_comm *comm, struct tern_compute_devices *devices)
+{
+    const struct tern_device_seat seat = {
+        .threads = devices->compute.threads,
+        .local_rank = comm->local_rank,
+        .local_size = comm->local_size,
+    };
+    TERN_RETURN_IF_ERR(tern_device_open_at(devices->compute.backend, &seat, &devices->device));
+    return devices->device->ops->device->queue(devices->device, "comm", &devices->comm_device);
+}
+
+/* Gradients go from GPU to GPU; between hosts' processors the ranks' own communicator carries them. */
+static tern_status open_between(struct tern_comm *comm,
+                                const struct tern_comm_farewell *farewell,
+                                struct tern_compute_devices *devices)
+{
+    if (comm->size == 1 || !tern_compute_has_memory(devices, NULL)) {
+        return TERN_OK;
+    }
+    tern_status status =
+        tern_comm_open_device(comm, devices->device, devices->comm_device,
+                              devices->device->ops->device, farewell, &devices->data_comm);
+    return status == TERN_OK ? TERN_OK
+                             : tern_fail_prefix(status, "between GPUs (TERN_BACKEND=cpu does "
+                                                        "without them)");
+}
+
+/* 64 bits of a name. */
+static uint64_t digest_of(const char *name)
+{
+    uint64_t digest = 0;
+    memcpy(&digest, name, strnlen(name, sizeof digest));
+    return digest;
+}
+
+tern_status tern_compute_open(struct tern_comm *comm,
+                              const struct tern_comm_farewell *farewell,
+                              struct tern_compute_devices *out)
+{
+    *out = (struct tern_compute_devices){0};
+    TERN_RETURN_IF_ERR(tern_agree(comm, tern_compute_choose(comm, &out->compute)));
+    TERN_RETURN_IF_ERR(tern_agree(comm, open_here(comm, out)));
+    /* "auto" may find a GPU on one host and none on another */
+    TERN_RETURN_IF_ERR(
+        tern_comm_check_equal(comm, "the backend", digest_of(out->device->ops->device->name)));
+    return tern_agree(comm, open_between(comm, farewell, out));
+}
+
+void tern_compute_close(struct tern_compute_devices *devices)
+{
+    tern_comm_close(devices->data_comm);
+    tern_device_close(devices->comm_device);
+    tern_device_close(devices->device);
+    *devices = (struct tern_compute_devices){0};
 }

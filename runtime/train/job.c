@@ -121,6 +121,7 @@ static tern_status open_run_dir(struct tern_job *job, const struct tern_train_op
     TERN_RETURN_IF_ERR(tern_comm_broadcast(job->comm, &job->run, sizeof job->run, 0));
     job->run.lock = mine.lock;
     job->run.is_locked = mine.is_locked;
+    atomic_store(&job->has_record, true);
     return has_notice(job, "file") ? tern_agree(job->comm, tern_notice_watch_file(job->run.path))
                                    : TERN_OK;
 }
@@ -275,53 +276,40 @@ static tern_status find_data(const struct tern_job *job)
 
 /* ---- device and memory ---- */
 
-/* The GPU's memory is its own: what lies there is on a bill of its own. */
 static bool has_own_memory(const struct tern_job *job)
 {
-    int64_t left;
-    int64_t total;
-    return job->device->ops->device->memory(job->device, &left, &total) == TERN_OK;
+    return tern_compute_has_memory(&job->devices, NULL);
 }
 
-static tern_status open_device_here(struct tern_job *job)
+/* Of the device itself, not of the host. */
+static tern_status open_queues(struct tern_job *job)
 {
-    const struct tern_compute *compute = &job->compute;
-    const struct tern_device_seat seat = {
-        .threads = compute->threads,
-        .local_rank = job->comm->local_rank,
-        .local_size = job->comm->local_size,
-    };
-    TERN_RETURN_IF_ERR(tern_device_open_at(compute->backend, &seat, &job->device));
-    const struct tern_device_table *table = job->device->ops->device;
-    TERN_RETURN_IF_ERR(table->queue(job->device, "comm", &job->comm_device));
+    struct tern_device *device = job->devices.device;
+    const struct tern_device_table *table = device->ops->device;
     if (!has_own_memory(job)) {
         return TERN_OK;
     }
-    TERN_RETURN_IF_ERR(table->queue(job->device, "read", &job->reader));
-    TERN_RETURN_IF_ERR(table->queue(job->device, "batch", &job->uploader));
-    return table->queue(job->device, "copy", &job->copier);
+    TERN_RETURN_IF_ERR(table->queue(device, "read", &job->reader));
+    TERN_RETURN_IF_ERR(table->queue(device, "batch", &job->uploader));
+    return table->queue(device, "copy", &job->copier);
 }
 
-/* Gradients go from GPU to GPU; between hosts' processors the ranks' own communicator carries them. */
-static tern_status open_data_comm(struct tern_job *job)
+/* On the watchdog's thread: all ranks write, none leaves before. What ended well stays as it is recorded. */
+static void record_peer_lost(void *context, const char *sentence)
 {
-    if (!has_own_memory(job) || job->comm->size == 1) {
-        return TERN_OK;
+    struct tern_job *job = context;
+    if (atomic_load(&job->has_record) && tern_run_dir_is_running(&job->run) &&
+        tern_run_dir_record(&job->run, job->comm->rank, "peer_lost", atomic_load(&job->steps_done),
+                            sentence) != TERN_OK) {
+        tern_log_warn("no record of the end: %s", tern_detail());
     }
-    return tern_comm_open_device(job->comm, job->device, job->comm_device, job->device->ops->device,
-                                 &job->data_comm);
 }
 
 static tern_status open_devices(struct tern_job *job)
 {
-    TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_compute_choose(job->comm, &job->compute)));
-    TERN_RETURN_IF_ERR(tern_agree(job->comm, open_device_here(job)));
-    /* "auto" may find a GPU on one host and none on another */
-    char digest[TERN_HASH_HEX_BYTES];
-    const char *name = job->device->ops->device->name;
-    tern_hash_bytes(name, strlen(name), digest);
-    TERN_RETURN_IF_ERR(tern_comm_check_equal(job->comm, "the backend", digest_bits(digest)));
-    return tern_agree(job->comm, open_data_comm(job));
+    const struct tern_comm_farewell farewell = {record_peer_lost, job};
+    TERN_RETURN_IF_ERR(tern_compute_open(job->comm, &farewell, &job->devices));
+    return tern_agree(job->comm, open_queues(job));
 }
 
 static struct tern_pass_options pass_options(const struct tern_job *job)
@@ -407,23 +395,24 @@ static tern_status plan_memory(struct tern_job *job, bool print)
     struct tern_op_limits limits = tern_pass_limits(&job->model, &options);
     limits.may_tune = !job->config.train.deterministic;
     size_t workspace = 0;
-    TERN_RETURN_IF_ERR(tern_device_prepare(job->device, &limits, &workspace));
+    TERN_RETURN_IF_ERR(tern_device_prepare(job->devices.device, &limits, &workspace));
     write_bills(job, workspace);
     if (has_own_memory(job)) { /* the workspace is on the bill, and taken */
-        TERN_RETURN_IF_ERR(
-            job->device->ops->device->memory(job->device, &device_available, &device_total));
+        TERN_RETURN_IF_ERR(job->devices.device->ops->device->memory(
+            job->devices.device, &device_available, &device_total));
         device_available += (int64_t)workspace;
     }
     if (print) {
         char count[TERN_TEXT_BYTES_BYTES];
-        tern_log_line(
-            "model %s, %s parameters, %s on %s (%s), %d rank%s x %d thread%s",
-            job->config.model.preset[0] != '\0' ? job->config.model.preset
-                                                : tern_family_name((int)job->config.model.family),
-            tern_text_commas(job->model.params.parameter_count, count),
-            dtype == TERN_BF16 ? "bf16" : "fp32", job->device->ops->device->name,
-            tern_device_isa(job->device), job->comm->size, job->comm->size == 1 ? "" : "s",
-            tern_device_threads(job->device), tern_device_threads(job->device) == 1 ? "" : "s");
+        tern_log_line("model %s, %s parameters, %s on %s (%s), %d rank%s x %d thread%s",
+                      job->config.model.preset[0] != '\0'
+                          ? job->config.model.preset
+                          : tern_family_name((int)job->config.model.family),
+                      tern_text_commas(job->model.params.parameter_count, count),
+                      dtype == TERN_BF16 ? "bf16" : "fp32", job->devices.device->ops->device->name,
+                      tern_device_isa(job->devices.device), job->comm->size,
+                      job->comm->size == 1 ? "" : "s", tern_device_threads(job->devices.device),
+                      tern_device_threads(job->devices.device) == 1 ? "" : "s");
         if (job->has_lora) {
             tern_log_line("adapters of rank %lld, %s parameters, are trained; the model is frozen",
                           (long long)job->lora.rank,
@@ -443,15 +432,16 @@ static tern_status plan_memory(struct tern_job *job, bool print)
 static tern_status take_memory(struct tern_job *job)
 {
     struct tern_pass_options options = pass_options(job);
-    job->state.data_comm = job->data_comm != NULL ? job->data_comm : job->comm;
+    job->state.data_comm = job->devices.data_comm != NULL ? job->devices.data_comm : job->comm;
     job->state.copier = job->copier;
-    job->peak_flops = tern_device_peak_flops(job->device, job->model.dtype) * job->comm->size;
-    TERN_RETURN_IF_ERR(tern_train_state_alloc(&job->state, job->device));
+    job->peak_flops =
+        tern_device_peak_flops(job->devices.device, job->model.dtype) * job->comm->size;
+    TERN_RETURN_IF_ERR(tern_train_state_alloc(&job->state, job->devices.device));
     TERN_RETURN_IF_ERR(tern_train_state_adopt(&job->state));
-    TERN_RETURN_IF_ERR(tern_pass_create(&job->model, job->device, &options, &job->pass));
+    TERN_RETURN_IF_ERR(tern_pass_create(&job->model, job->devices.device, &options, &job->pass));
     struct tern_stepper_queues queues = {
-        .compute = job->device,
-        .comm = job->comm_device,
+        .compute = job->devices.device,
+        .comm = job->devices.comm_device,
         .reader = job->reader,
         .uploader = job->uploader,
     };
@@ -486,11 +476,11 @@ static void warn_differences(const struct tern_job *job, const struct tern_curso
     if (job->comm->rank != 0) {
         return;
     }
-    if (strcmp(cursor->isa, tern_device_isa(job->device)) != 0) {
+    if (strcmp(cursor->isa, tern_device_isa(job->devices.device)) != 0) {
         tern_log_warn("the checkpoint was computed with CPU level %s, this machine uses %s: the "
                       "run goes on, its bits will "
                       "differ from one that stayed; TERN_CPU_ISA pins a level",
-                      cursor->isa, tern_device_isa(job->device));
+                      cursor->isa, tern_device_isa(job->devices.device));
     }
     if (cursor->seed != job->config.train.seed) {
         tern_log_warn("train.seed is %lld, the checkpoint's was %lld: the order of the data "
@@ -549,7 +539,7 @@ static tern_status begin(struct tern_job *job)
 {
     if (!job->is_finetuned) {
         return tern_train_state_init(&job->state, (uint64_t)job->config.train.seed,
-                                     job->compute.threads);
+                                     job->devices.compute.threads);
     }
     struct tern_weights *weights = job->origin.weights;
     if (weights == NULL) { /* its checkpoints were there when the config was read */
@@ -560,7 +550,7 @@ static tern_status begin(struct tern_job *job)
         tern_log_info("starting from %s", job->base);
     }
     return job->has_lora ? tern_train_state_init(&job->state, (uint64_t)job->config.train.seed,
-                                                 job->compute.threads)
+                                                 job->devices.compute.threads)
                          : tern_train_state_adopt_model(&job->state, weights);
 }
 
@@ -571,8 +561,8 @@ static tern_status freeze(struct tern_job *job)
         return TERN_OK;
     }
     TERN_RETURN_IF_ERR(
-        tern_agree(job->comm, tern_origin_freeze(&job->origin, job->base, &job->model, job->device,
-                                                 job->base_hash)));
+        tern_agree(job->comm, tern_origin_freeze(&job->origin, job->base, &job->model,
+                                                 job->devices.device, job->base_hash)));
     tern_pass_freeze(job->pass, job->origin.frozen);
     return tern_comm_check_equal(job->comm, "the model that is adapted",
                                  digest_bits(job->base_hash));
@@ -598,6 +588,7 @@ static tern_status start_batches(struct tern_job *job)
     const struct tern_config_train *train = &job->config.train;
     int64_t lane_size = train->global_batch / train->lanes;
     job->first_step = job->state.step;
+    atomic_store(&job->steps_done, job->state.step);
     return tern_prefetch_start(
         job->train, train->global_batch, job->state.plan.first_lane * lane_size,
         job->state.plan.lane_count * lane_size, job->state.step, &job->prefetch);
@@ -612,7 +603,7 @@ tern_status tern_job_progress(const struct tern_job *job, struct tern_text *out)
         .samples = job->state.step * job->config.train.global_batch,
         .seed = job->config.train.seed,
     };
-    snprintf(cursor.isa, sizeof cursor.isa, "%s", tern_device_isa(job->device));
+    snprintf(cursor.isa, sizeof cursor.isa, "%s", tern_device_isa(job->devices.device));
     snprintf(cursor.data_id, sizeof cursor.data_id, "%s", job->data_id);
     snprintf(cursor.base, sizeof cursor.base, "%s", job->base);
     snprintf(cursor.base_hash, sizeof cursor.base_hash, "%s", job->base_hash);
@@ -695,7 +686,8 @@ void tern_job_close(struct tern_job *job)
     tern_saver_destroy(job->saver);
     tern_stepper_destroy(job->stepper);
     tern_pass_destroy(job->pass);
-    tern_comm_close(job->data_comm); /* before the blocks that it knows of */
+    tern_comm_close(job->devices.data_comm); /* before the blocks that it knows of */
+    job->devices.data_comm = NULL;
     if (job->has_state) {
         tern_train_state_fini(&job->state);
     }
@@ -709,8 +701,7 @@ void tern_job_close(struct tern_job *job)
     tern_device_close(job->copier);
     tern_device_close(job->uploader);
     tern_device_close(job->reader);
-    tern_device_close(job->comm_device);
-    tern_device_close(job->device);
+    tern_compute_close(&job->devices);
     tern_tokens_close(job->val);
     tern_tokens_close(job->train);
     tern_tokenizer_close(job->tokenizer);

@@ -15,6 +15,8 @@
 #include "runtime/train/step.h"
 #include "runtime/train/trainer.h"
 
+#include <stdatomic.h>
+
 /* The checkpoint to start from. Plain data: rank 0 tells the others. */
 struct tern_job_checkpoint {
     char path[TERN_CKPT_PATH_BYTES];
@@ -31,14 +33,11 @@ struct tern_job {
     struct tern_template *template;  /* of data.format: chat; else NULL */
     struct tern_tokens *train, *val; /* val NULL: none */
     int64_t eval_sequences;
-    struct tern_compute compute;
-    struct tern_device *device;
-    struct tern_device *comm_device; /* queue of what reductions add */
-    struct tern_device *copier;      /* queue of snapshots; NULL: the device is the host */
-    struct tern_device *reader;      /* queue of a step's results; the same */
-    struct tern_device *uploader;    /* queue of batches; the same */
-    struct tern_comm *data_comm;     /* between devices; NULL: the host's carries gradients too */
-    double peak_flops;               /* of this run: ranks of this machine share it; 0 unknown */
+    struct tern_compute_devices devices;
+    struct tern_device *copier;   /* queue of snapshots; NULL: the device is the host */
+    struct tern_device *reader;   /* queue of a step's results; the same */
+    struct tern_device *uploader; /* queue of batches; the same */
+    double peak_flops;            /* of this run: ranks of this machine share it; 0 unknown */
     struct tern_model model;
     struct tern_lora lora; /* with has_lora: what is trained; the model is frozen */
     struct tern_train_state state;
@@ -55,8 +54,11 @@ struct tern_job {
     char base_hash[TERN_HASH_HEX_BYTES];
     char base[TERN_CURSOR_BASE_BYTES]; /* MODEL that the run began as; "" from the seed */
     char resumed_from[64];             /* "step-00000040"; "" when new */
-    bool is_agreed;                    /* a failure that comes now is known to all ranks */
-    bool is_done; /* the checkpoint is at the last step already: nothing else was opened */
+    /* for the watchdog's thread: a launch record is there to be written; steps that were enqueued */
+    _Atomic bool has_record;
+    _Atomic int64_t steps_done;
+    bool is_agreed; /* a failure that comes now is known to all ranks */
+    bool is_done;   /* the checkpoint is at the last step already: nothing else was opened */
     bool is_finetuned;
     bool has_config, has_model, has_lora, has_state;
 };

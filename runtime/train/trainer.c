@@ -182,6 +182,7 @@ static tern_status end_step(struct loop *loop, double lr, double started)
     tern_saver_speak(job->saver, &loop->mine);
     TERN_RETURN_IF_ERR(tern_stepper_end(job->stepper, lr, &loop->mine, &loop->words));
     loop->launched = (struct launched){job->state.step, lr, started, loop->data_seconds};
+    atomic_store(&job->steps_done, job->state.step);
     tern_saver_listen(job->saver, loop->words);
     for (int rank = 0; rank < job->comm->size; rank++) {
         if (loop->words[rank].stop > (int32_t)loop->stop) {
@@ -413,8 +414,8 @@ static tern_status log_start(struct loop *loop)
         &loop->log, "start",
         "\"launch\":\"%s\",\"ranks\":%d,\"threads\":%d,\"step\":%lld,\"isa\":\"%s\","
         "\"cpu_features\":\"%s\",\"parameters\":%lld,\"bill_bytes\":%lld",
-        job->run.launch_id, job->comm->size, tern_device_threads(job->device),
-        (long long)job->state.step, tern_device_isa(job->device), tern_cpu_features(),
+        job->run.launch_id, job->comm->size, tern_device_threads(job->devices.device),
+        (long long)job->state.step, tern_device_isa(job->devices.device), tern_cpu_features(),
         (long long)job->model.params.parameter_count, (long long)tern_bill_total(&job->bill));
     if (job->resumed_from[0] != '\0') {
         tern_step_log_event(&loop->log, "resume", "\"step\":%lld,\"from\":\"%s\"",

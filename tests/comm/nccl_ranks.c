@@ -415,7 +415,8 @@ static tern_status open_all(struct bench *b)
     for (int i = 0; i < 2; i++) {
         b->staging[i] = tern_alloc("test", (size_t)b->staging_floats * sizeof(float));
     }
-    return tern_comm_open_device(b->host, b->compute, b->queue, b->table, &b->comm);
+    return tern_comm_open_device(b->host, b->compute, b->queue, b->table,
+                                 &(struct tern_comm_farewell){0}, &b->comm);
 }
 
 static void close_all(struct bench *b)

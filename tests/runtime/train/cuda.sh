@@ -96,6 +96,15 @@ for point in step.backward@32 step.update@2; do
     [ "$(wc -l <seen.txt)" = $([ $point = step.update@2 ] && echo 1 || echo 0) ] || fail "losses are read at another time"
 done
 
+# A rank that stops between the GPUs: the watchdog names it, and before anybody leaves the launch record says so.
+rm -rf run
+CUDA_TIMEOUT=10 TERN_FAULT=step.backward@20#1:stop cuda 2 config.yaml --run-dir run --set train.steps=9 &&
+    fail "a stopped rank went unnoticed" || code=$?
+kill_left_behind
+[ "$(state run)" = peer_lost ] || fail "a stopped rank: exit code $code, the launch record says $(state run)"
+grep -q '"step":2,.*"reason":"rank 1 ' run/launches/*.json || fail "the record: $(cat run/launches/*.json)"
+echo "recorded: $(sed 's/.*"reason":"\([^"]*\)".*/\1/' run/launches/*.json)"
+
 for which in "gpt2 fp32 2e-5" "llama bf16 2e-2"; do
     set -- $which
     config "$1" "$2" >config.yaml
