@@ -143,14 +143,10 @@ static inline float find_scale(const float *x, const float *w, int n, float rang
 
 /* 32 elements by one f16 scale: q in [-range, range - 1]. The plain scale is tried as well: searching must not
  * do worse than it. */
-static inline float choose_half_scale(const float *x,
-                                      const float *w,
-                                      float range,
-                                      float reach,
-                                      float *q)
+static inline float choose_half_scale(const float *x, const float *w, float range, float *q)
 {
     float other[32];
-    float plain = half(extreme(x, 32) / reach), found = half(find_scale(x, w, 32, range));
+    float plain = half(extreme(x, 32) / -range), found = half(find_scale(x, w, 32, range));
     float error_plain = try_scale(x, w, 32, plain, -range, range - 1, q);
     float error_found = try_scale(x, w, 32, found, -range, range - 1, other);
     if (error_found < error_plain) {
@@ -163,7 +159,7 @@ static inline float choose_half_scale(const float *x,
 static void encode_q4_0(const float *x, const float *w, uint8_t *y)
 {
     float q[32];
-    store_f16(y, choose_half_scale(x, w, 8, -8, q));
+    store_f16(y, choose_half_scale(x, w, 8, q));
     for (int i = 0; i < 16; i++) {
         y[2 + i] = (uint8_t)((int)q[i] + 8) | (uint8_t)((int)q[i + 16] + 8) << 4;
     }
@@ -173,7 +169,7 @@ static void encode_q5_0(const float *x, const float *w, uint8_t *y)
 {
     float q[32];
     uint32_t fifth = 0;
-    store_f16(y, choose_half_scale(x, w, 16, -16, q));
+    store_f16(y, choose_half_scale(x, w, 16, q));
     for (int i = 0; i < 16; i++) {
         unsigned low = (unsigned)((int)q[i] + 16), high = (unsigned)((int)q[i + 16] + 16);
         y[6 + i] = (uint8_t)((low & 15) | (high & 15) << 4);
@@ -182,10 +178,18 @@ static void encode_q5_0(const float *x, const float *w, uint8_t *y)
     memcpy(y + 2, &fifth, sizeof fifth);
 }
 
+/* So many levels that a ladder of scales gains little: the plain scale, and the best for its q. */
 static void encode_q8_0(const float *x, const float *w, uint8_t *y)
 {
-    float q[32];
-    store_f16(y, choose_half_scale(x, w, 128, 127, q));
+    float q[32], other[32], gain;
+    float scale = half(extreme(x, 32) / 127);
+    float error = try_scale(x, w, 32, scale, -128, 127, q);
+    float fitted = half(fit_scale(x, w, 32, inverse(scale), -128, 127, &gain));
+    if (try_scale(x, w, 32, fitted, -128, 127, other) < error) {
+        memcpy(q, other, sizeof q);
+        scale = fitted;
+    }
+    store_f16(y, scale);
     for (int i = 0; i < 32; i++) {
         y[2 + i] = (uint8_t)(int8_t)q[i];
     }

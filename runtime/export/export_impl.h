@@ -66,6 +66,11 @@ enum tern_dtype tern_export_gguf_type(const struct tern_export *export,
 /* GGUF's general.file_type. */
 uint32_t tern_export_file_type(const struct tern_export *export);
 
+/* Appends a tokenizer.json that encodes as the vocabulary of a GGUF file does; TERN_ERR_UNSUPPORTED
+ * names what has none. */
+TERN_MUST_CHECK tern_status tern_export_print_tokenizer(const struct tern_gguf *gguf,
+                                                        struct tern_text *out);
+
 /* Importances of the columns of matrices, from a GGUF file as llama.cpp's imatrix writes it. */
 TERN_MUST_CHECK tern_status tern_export_imatrix_open(const char *path,
                                                      struct tern_export_imatrix **out);

@@ -127,20 +127,28 @@ out:
     return status;
 }
 
+static tern_status copy_from(const char *path, struct tern_gguf_writer *writer)
+{
+    struct tern_gguf *gguf;
+    TERN_RETURN_IF_ERR(tern_gguf_open(path, &gguf));
+    tern_status status = copy_vocab(gguf, writer);
+    tern_gguf_close(gguf);
+    return status;
+}
+
 tern_status tern_export_gguf_vocab(const struct tern_export *export,
                                    struct tern_gguf_writer *writer)
 {
-    const struct tern_pretrained *pretrained = tern_weights_pretrained(export->weights);
     const char *path = tern_weights_tokenizer(export->weights);
     struct tern_vocab vocab;
-    if (pretrained != NULL && pretrained->gguf != NULL) {
-        return copy_vocab(pretrained->gguf, writer);
-    }
     if (path[0] == '\0') {
         tern_log_warn("export: the model has no tokenizer.json; %s gets no vocabulary",
                       export->options->out);
         tern_gguf_put_string(writer, "tokenizer.ggml.model", "none", strlen("none"));
         return TERN_OK;
+    }
+    if (tern_gguf_is_file(path)) {
+        return copy_from(path, writer);
     }
     TERN_RETURN_IF_ERR(tern_vocab_open(path, export->config->vocab_size, &vocab));
     tern_status status = put_vocab(export, &vocab, writer);

@@ -48,8 +48,8 @@ static tern_status copy_beside(const struct tern_export *export, const char *nam
     char path[TERN_PATH_BYTES];
     const char *tokenizer = tern_weights_tokenizer(export->weights);
     *done_out = false;
-    if (tokenizer[0] == '\0') {
-        return TERN_OK;
+    if (tokenizer[0] == '\0' || tern_gguf_is_file(tokenizer)) {
+        return TERN_OK; /* what lies beside a GGUF file need not belong to it */
     }
     size_t folder = strlen(tokenizer);
     while (folder > 0 && tokenizer[folder - 1] != '/') {
@@ -135,11 +135,32 @@ out:
     return status;
 }
 
+/* A tokenizer.json out of a GGUF file. */
+static tern_status convert_tokenizer(const struct tern_export *export, const char *path)
+{
+    struct tern_gguf *gguf;
+    struct tern_text text;
+    TERN_RETURN_IF_ERR(tern_gguf_open(path, &gguf));
+    tern_text_init(&text);
+    tern_status status = tern_export_print_tokenizer(gguf, &text);
+    if (status == TERN_OK) {
+        status = write_file(export, "tokenizer.json", text.data, text.length);
+    }
+    tern_text_fini(&text);
+    tern_gguf_close(gguf);
+    return status;
+}
+
 tern_status tern_export_tokenizer(const struct tern_export *export)
 {
     static const char *const others[] = {"special_tokens_map.json", "added_tokens.json",
                                          "tokenizer.model", "vocab.json", "merges.txt"};
+    const char *tokenizer = tern_weights_tokenizer(export->weights);
     bool is_copied;
+    if (tern_gguf_is_file(tokenizer)) {
+        TERN_RETURN_IF_ERR(convert_tokenizer(export, tokenizer));
+        return write_tokenizer_config(export);
+    }
     TERN_RETURN_IF_ERR(copy_beside(export, "tokenizer.json", &is_copied));
     if (!is_copied) {
         tern_log_warn("export: the model has no tokenizer.json; %s gets none",

@@ -11,7 +11,7 @@ enum {
     FILE_BYTES_MAX = 256 << 20
 };
 
-/* Patterns that cut a text, and GGUF's names for them; the last two lines of each are one string. */
+/* Patterns that cut a text, and GGUF's names for them. */
 #define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|"
 #define REST         "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
@@ -21,6 +21,16 @@ static const struct {
     {CONTRACTIONS "\\p{N}{1,3}" REST, "llama-bpe"},
     {CONTRACTIONS "\\p{N}" REST, "qwen2"},
 };
+
+const char *tern_vocab_pattern(const char *pre)
+{
+    for (size_t i = 0; i < sizeof g_patterns / sizeof *g_patterns; i++) {
+        if (strcmp(pre, g_patterns[i].name) == 0) {
+            return g_patterns[i].pattern;
+        }
+    }
+    return NULL;
+}
 
 static const char *type_of(const struct tern_json *object)
 {

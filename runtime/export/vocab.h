@@ -39,6 +39,8 @@ TERN_MUST_CHECK tern_status tern_vocab_open(const char *path,
                                             int64_t count,
                                             struct tern_vocab *out);
 void tern_vocab_fini(struct tern_vocab *vocab);
+/* The pattern of a name of GGUF's: of llama-bpe and qwen2; NULL: another. */
+const char *tern_vocab_pattern(const char *pre);
 /* Id of a token by its text, -1 if there is none. */
 int64_t tern_vocab_find(const struct tern_vocab *vocab, const char *text);
 /* Appends merge `index` as "left right". */
