@@ -132,6 +132,11 @@ void tern_gguf_put_element_i32(struct tern_gguf_writer *writer, int32_t value)
     put_number(writer, &writer->keys, (uint32_t)value, 4);
 }
 
+void tern_gguf_put_element_bool(struct tern_gguf_writer *writer, bool value)
+{
+    put_number(writer, &writer->keys, value, 1);
+}
+
 void tern_gguf_put_copy(struct tern_gguf_writer *writer,
                         const struct tern_gguf *gguf,
                         int64_t index)

@@ -28,6 +28,7 @@ void tern_gguf_put_array(struct tern_gguf_writer *writer,
 void tern_gguf_put_element_string(struct tern_gguf_writer *writer, const char *text, size_t bytes);
 void tern_gguf_put_element_f32(struct tern_gguf_writer *writer, float value);
 void tern_gguf_put_element_i32(struct tern_gguf_writer *writer, int32_t value);
+void tern_gguf_put_element_bool(struct tern_gguf_writer *writer, bool value);
 /* Key `index` of an opened file with its value, as it is there. */
 void tern_gguf_put_copy(struct tern_gguf_writer *writer,
                         const struct tern_gguf *gguf,

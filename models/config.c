@@ -199,6 +199,32 @@ int64_t tern_model_window(const struct tern_model_config *config, int64_t layer)
     return is_global ? 0 : config->window;
 }
 
+bool tern_model_set_windows(struct tern_model_config *config, const bool *is_windowed)
+{
+    int64_t first = 0;
+    while (first < config->layers && !is_windowed[first]) {
+        first++;
+    }
+    struct tern_model_config probe = {.window = 1}; /* of any size: asked is only which have one */
+    for (int64_t period = 0; period <= config->layers + 1; period++) {
+        for (int which = 0; which < 2; which++) {
+            probe.window_first = which == 0 ? 0 : first;
+            probe.window_period = period;
+            int64_t same = 0;
+            while (same < config->layers &&
+                   is_windowed[same] == (tern_model_window(&probe, same) > 0)) {
+                same++;
+            }
+            if (same == config->layers) {
+                config->window_first = probe.window_first;
+                config->window_period = probe.window_period;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 float tern_model_embedding_scale(const struct tern_model_config *config, enum tern_dtype dtype)
 {
     if (!config->features.scales_embeddings) {

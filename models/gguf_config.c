@@ -106,6 +106,7 @@ static tern_status read_sizes(const struct reader *r, struct tern_model_config *
     TERN_RETURN_IF_ERR(read_i64(r, "embedding_length", 1, 1 << 17, true, &c->width));
     TERN_RETURN_IF_ERR(read_i64(r, "context_length", 1, 1 << 22, true, &c->context));
     TERN_RETURN_IF_ERR(read_i64(r, "attention.head_count", 1, 1024, true, &c->heads));
+    c->kv_heads = 0; /* as many as heads, where the key is missing */
     TERN_RETURN_IF_ERR(read_i64(r, "attention.head_count_kv", 1, 1024, false, &c->kv_heads));
     TERN_RETURN_IF_ERR(read_i64(r, "feed_forward_length", 1, 1 << 20, true, &c->ff_width));
     int64_t value_length = c->width / c->heads;
@@ -278,6 +279,42 @@ static tern_status read_rope(const struct reader *r, struct tern_model_config *c
     return read_rope_tensors(r, c);
 }
 
+static bool has_array(const struct reader *r, const char *name)
+{
+    char key[KEY_BYTES];
+    enum tern_gguf_type type = TERN_GGUF_U32;
+    key_of(r, name, key);
+    for (int64_t i = 0; tern_gguf_key(r->gguf, i, &type) != NULL; i++) {
+        if (strcmp(tern_gguf_key(r->gguf, i, &type), key) == 0) {
+            return type == TERN_GGUF_ARRAY;
+        }
+    }
+    return false;
+}
+
+/* A list that says of each layer whether it has a window. */
+static tern_status read_window_list(const struct reader *r, struct tern_model_config *c)
+{
+    char key[KEY_BYTES];
+    bool is_windowed[TERN_MODEL_LAYERS_MAX];
+    struct tern_gguf_array list;
+    TERN_RETURN_IF_ERR(tern_gguf_array(r->gguf, key_of(r, "attention.sliding_window_pattern", key),
+                                       TERN_GGUF_BOOLS, &list));
+    if (list.count != c->layers) {
+        return tern_fail(TERN_ERR_INPUT, "%s: key %s: found %lld values, expected %lld",
+                         tern_gguf_path(r->gguf), key, (long long)list.count, (long long)c->layers);
+    }
+    for (int64_t i = 0; i < c->layers; i++) {
+        is_windowed[i] = tern_gguf_array_bool(&list, i);
+    }
+    return tern_model_set_windows(c, is_windowed)
+               ? TERN_OK
+               : tern_fail(TERN_ERR_UNSUPPORTED,
+                           "%s: key %s: found no period, expected windowed layers from one on, "
+                           "each n-th of them full",
+                           tern_gguf_path(r->gguf), key);
+}
+
 /* A window, caps, and what the query is scaled by, which metadata leaves to the model's size. */
 static tern_status read_attention(const struct reader *r, struct tern_model_config *c)
 {
@@ -285,7 +322,9 @@ static tern_status read_attention(const struct reader *r, struct tern_model_conf
     TERN_RETURN_IF_ERR(read_i64(r, "attention.sliding_window", 0, INT32_MAX, false, &c->window));
     TERN_RETURN_IF_ERR(read_f32(r, "attn_logit_softcapping", 0, 1e9, &c->attention_softcap));
     TERN_RETURN_IF_ERR(read_f32(r, "final_logit_softcapping", 0, 1e9, &c->logit_softcap));
-    if (has(r, "attention.sliding_window_pattern")) {
+    if (has_array(r, "attention.sliding_window_pattern")) {
+        TERN_RETURN_IF_ERR(read_window_list(r, c));
+    } else if (has(r, "attention.sliding_window_pattern")) {
         TERN_RETURN_IF_ERR(
             read_i64(r, "attention.sliding_window_pattern", 1, INT32_MAX, true, &c->window_period));
     }

@@ -14,7 +14,7 @@ struct key {
     const char *name;
     size_t offset; /* of an int64_t in struct tern_model_config */
     int64_t low, high;
-    bool is_needed; /* else left at what the family has */
+    bool is_needed; /* unless the family has one; else left at what that is */
 };
 #define AT(field) offsetof(struct tern_model_config, field)
 
@@ -143,7 +143,8 @@ static tern_status read_keys(const struct tern_json *root,
 {
     for (size_t i = 0; i < count; i++) {
         const struct key *key = &keys[i];
-        if (key->is_needed && !tern_hf_has(root, key->name)) {
+        int64_t known = *(const int64_t *)((const char *)config + key->offset);
+        if (key->is_needed && known == 0 && !tern_hf_has(root, key->name)) {
             char expected[80];
             snprintf(expected, sizeof expected, "a whole number from %lld to %lld",
                      (long long)key->low, (long long)key->high);
@@ -245,8 +246,7 @@ static tern_status read_layer_types(const struct tern_json *root, struct tern_mo
     if (tern_json_kind_of(list) != TERN_JSON_ARRAY || tern_json_count(list) != config->layers) {
         return tern_hf_fail(root, "layer_types", "a list with a word for each layer");
     }
-    int64_t first = config->layers;
-    for (int64_t i = config->layers - 1; i >= 0; i--) {
+    for (int64_t i = 0; i < config->layers; i++) {
         const char *word = tern_json_string(tern_json_item(list, i), NULL);
         is_windowed[i] = word != NULL && strcmp(word, "sliding_attention") == 0;
         if (!is_windowed[i] && (word == NULL || strcmp(word, "full_attention") != 0)) {
@@ -255,25 +255,9 @@ static tern_status read_layer_types(const struct tern_json *root, struct tern_mo
                              "sliding_attention or full_attention",
                              word != NULL ? word : "no word", (long long)i);
         }
-        first = is_windowed[i] ? i : first;
     }
-    /* A window of 1 stands for any: only which layers have one is asked. */
-    struct tern_model_config probe = {.window = 1};
-    for (int64_t period = 0; period <= config->layers + 1; period++) {
-        for (int which = 0; which < 2; which++) {
-            probe.window_first = which == 0 ? 0 : first;
-            probe.window_period = period;
-            int64_t same = 0;
-            while (same < config->layers &&
-                   is_windowed[same] == (tern_model_window(&probe, same) > 0)) {
-                same++;
-            }
-            if (same == config->layers) {
-                config->window_first = probe.window_first;
-                config->window_period = probe.window_period;
-                return TERN_OK;
-            }
-        }
+    if (tern_model_set_windows(config, is_windowed)) {
+        return TERN_OK;
     }
     return tern_fail(TERN_ERR_UNSUPPORTED,
                      "key 'layer_types': found no period, expected windowed layers from one on, "
@@ -382,14 +366,30 @@ static tern_status read_experts(const struct tern_json *root, struct tern_model_
     return TERN_OK;
 }
 
+/* Gemma 3 with eyes: its text part is a Gemma 3 like any other. */
+static bool is_gemma3_with_images(const struct tern_json *root)
+{
+    const struct tern_json *list = tern_json_get(root, "architectures");
+    const char *name = tern_json_string(tern_json_item(list, 0), NULL);
+    return name != NULL && strcmp(name, "Gemma3ForConditionalGeneration") == 0;
+}
+
 static tern_status parse_root(const struct tern_json *root, struct tern_model_config *config)
 {
-    enum tern_family family = TERN_FAMILY_GPT2;
+    enum tern_family family = TERN_FAMILY_GEMMA3;
     if (tern_json_kind_of(root) != TERN_JSON_OBJECT) {
         return tern_fail(TERN_ERR_INPUT, "found %s, expected an object",
                          tern_json_kind_name(tern_json_kind_of(root)));
     }
-    TERN_RETURN_IF_ERR(find_family(root, &family));
+    if (is_gemma3_with_images(root)) {
+        TERN_RETURN_IF_ERR(check_switches(root));
+        if (tern_json_kind_of(tern_json_get(root, "text_config")) != TERN_JSON_OBJECT) {
+            return tern_hf_fail(root, "text_config", "an object");
+        }
+        root = tern_json_get(root, "text_config");
+    } else {
+        TERN_RETURN_IF_ERR(find_family(root, &family));
+    }
     TERN_RETURN_IF_ERR(check_switches(root));
     *config = tern_family_row(family)->defaults;
     config->family = family;
@@ -447,6 +447,9 @@ static tern_status add_eos(const struct tern_json *root,
 static tern_status read_ids(const struct tern_json *root, struct tern_model_ids *ids)
 {
     int64_t bos = ids->bos;
+    if (!tern_hf_has(root, "eos_token_id") && tern_hf_has(root, "text_config")) {
+        root = tern_json_get(root, "text_config");
+    }
     const struct tern_json *eos = tern_json_get(root, "eos_token_id");
     const struct tern_json *first = tern_json_get(root, "bos_token_id");
     if (tern_json_kind_of(first) == TERN_JSON_NUMBER) { /* some say false for none */

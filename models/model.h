@@ -116,6 +116,9 @@ void tern_model_config_defaults(struct tern_model_config *config);
 TERN_MUST_CHECK tern_status tern_model_config_check(const struct tern_model_config *config);
 /* Positions that layer sees, its own included; 0: all before it. */
 int64_t tern_model_window(const struct tern_model_config *config, int64_t layer);
+/* Sets window_first and window_period from which layers (layers) have a window; false if those two
+ * cannot say it. */
+bool tern_model_set_windows(struct tern_model_config *config, const bool *is_windowed);
 /* What embeddings are multiplied by when weights are of this dtype. */
 float tern_model_embedding_scale(const struct tern_model_config *config, enum tern_dtype dtype);
 

@@ -23,38 +23,56 @@ static const char *shape_text(int rank, const int64_t *shape, char out[SHAPE_BYT
     return out;
 }
 
-/* Tensors that files carry and that hold nothing: buffers of old versions, a head that is the
- * embedding. */
+/* Tensors that files carry and that a text needs not: buffers of old versions, a head that is the
+ * embedding, eyes. */
 static bool is_ignored(const struct tern_model_config *config,
                        enum tern_naming naming,
                        const char *name)
 {
-    static const char *const hf[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
+    static const char *const ends[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
+    static const char *const starts[] = {"vision_tower.", "multi_modal_projector."};
     static const char *const gguf[] = {"rope_freqs.weight", "rope_factors_long.weight",
                                        "rope_factors_short.weight"};
     size_t length = strlen(name);
-    for (size_t i = 0; i < 3; i++) {
-        size_t end = strlen(hf[i]);
-        if (naming == TERN_NAMING_HF && length > end && strcmp(name + length - end, hf[i]) == 0) {
-            return true;
+    if (naming == TERN_NAMING_GGUF) {
+        for (size_t i = 0; i < sizeof gguf / sizeof gguf[0]; i++) {
+            if (strcmp(name, gguf[i]) == 0) {
+                return true;
+            }
         }
-        if (naming == TERN_NAMING_GGUF && strcmp(name, gguf[i]) == 0) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        size_t end = strlen(ends[i]);
+        if (length > end && strcmp(name + length - end, ends[i]) == 0) {
             return true;
         }
     }
-    return naming == TERN_NAMING_HF && config->tied_embeddings &&
-           strcmp(name, "lm_head.weight") == 0;
+    for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++) {
+        if (config->family == TERN_FAMILY_GEMMA3 &&
+            strncmp(name, starts[i], strlen(starts[i])) == 0) {
+            return true;
+        }
+    }
+    return config->tied_embeddings && strcmp(name, "lm_head.weight") == 0;
 }
 
-/* Hugging Face's base models go without the first part of the name. */
+/* Hugging Face's base models go without the first part of the name, models with more than a text
+ * part have one before it. */
 static const struct tern_stored_tensor *find_hf(const struct tern_tensor_file *file,
                                                 const struct tern_param *param)
 {
     const struct tern_stored_tensor *tensor = tern_tensor_file_find(file, param->name);
-    const char *dot = strchr(param->name, '.');
+    char longer[TERN_PARAM_NAME_BYTES + 16];
+    if (tensor != NULL) {
+        return tensor;
+    }
+    snprintf(longer, sizeof longer, "language_model.%s", param->name);
+    tensor = tern_tensor_file_find(file, longer);
     bool has_first =
         strncmp(param->name, "model.", 6) == 0 || strncmp(param->name, "transformer.", 12) == 0;
-    return tensor == NULL && has_first ? tern_tensor_file_find(file, dot + 1) : tensor;
+    return tensor == NULL && has_first ? tern_tensor_file_find(file, strchr(param->name, '.') + 1)
+                                       : tensor;
 }
 
 static tern_status check_shape(const struct tern_stored_tensor *tensor,

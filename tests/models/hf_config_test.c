@@ -45,8 +45,14 @@ static const struct refusal g_refusals[] = {
      TERN_ERR_UNSUPPORTED,
      {"found 'LlamaForSequenceClassification'", "expected one of GPT2LMHeadModel"}},
     {"\"architectures\": [\"Gemma3ForConditionalGeneration\"]",
-     TERN_ERR_UNSUPPORTED,
-     {"found 'Gemma3ForConditionalGeneration'"}},
+     TERN_ERR_CONFIG,
+     {"key 'text_config'", "found nothing", "an object"}},
+    {"\"architectures\": [\"Gemma3ForConditionalGeneration\"], \"text_config\": []",
+     TERN_ERR_CONFIG,
+     {"key 'text_config'"}},
+    {"\"architectures\": [\"Gemma3ForConditionalGeneration\"], \"text_config\": {}",
+     TERN_ERR_CONFIG,
+     {"num_hidden_layers", "found nothing"}},
     {"\"architectures\": [\"FalconForCausalLM\"]", TERN_ERR_UNSUPPORTED, {"'FalconForCausalLM'"}},
     /* sizes: kinds and ranges */
     {"\"num_hidden_layers\": null",
@@ -322,6 +328,20 @@ static void real_files(void **state)
     assert_true(c.features.norm_offset == 1 && c.features.has_qk_norm && c.features.has_post_norms);
     assert_true(tern_model_embedding_scale(&c, TERN_BF16) == 25.25F);
     assert_true(fabsf(tern_model_embedding_scale(&c, TERN_F32) - 25.298221F) < 1e-5F);
+    /* Gemma 3 4B, with images: a text part that leaves most to the class. */
+    static const char gemma4b[] =
+        "{\"architectures\": [\"Gemma3ForConditionalGeneration\"], \"eos_token_id\": [1, 106], "
+        "\"model_type\": "
+        "\"gemma3\", \"text_config\": {\"hidden_size\": 2560, \"intermediate_size\": 10240, "
+        "\"model_type\": "
+        "\"gemma3_text\", \"num_hidden_layers\": 34, \"rope_scaling\": {\"factor\": 8.0, "
+        "\"rope_type\": "
+        "\"linear\"}, \"sliding_window\": 1024}, \"vision_config\": {\"hidden_size\": 1152}}";
+    assert_int_equal(parse(gemma4b, &c), TERN_OK);
+    assert_true(c.heads == 8 && c.kv_heads == 4 && c.head_width == 256 && c.vocab_size == 262208);
+    assert_true(c.context == 131072 && c.window == 1024 && c.rope_factor == 8 &&
+                c.rope_theta == 1e6F);
+    assert_true(c.rope_theta_local == 1e4F && c.tied_embeddings && c.query_scale == 0.0625F);
     /* Gemma 2 9B: caps that its file may leave to the class. */
     print_llama(
         text, sizeof text,

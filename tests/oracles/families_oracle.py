@@ -53,7 +53,7 @@ def check_logits(tern, backend, name, folder):
     """Each prompt with a fresh model: with dynamic scaling Transformers' keeps the longest length that it has seen."""
     worst = 0.0
     net = make_families.build(name)
-    vocab = net.config.vocab_size
+    vocab = net.config.get_text_config().vocab_size
     for prompt in PROMPTS:
         net = make_families.build(name) if "dynamic" in name else net
         found, ids = scores(tern, backend, folder, prompt, vocab)

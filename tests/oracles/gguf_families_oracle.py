@@ -39,6 +39,7 @@ LEFT_OUT = {
     "gemma2": "GGUF's gemma2 has no query_pre_attn_scalar",
     "gemma3": "GGUF's gemma3 has no query_pre_attn_scalar",
     "gemma3_pattern": "GGUF's gemma3 has a window in five of six layers",
+    "gemma3_images": "as gemma3_plain",
     "qwen3_moe_raw": "GGUF's qwen3moe makes the shares sum to 1",
 }
 

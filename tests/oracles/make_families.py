@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM
-from transformers import (Gemma2Config, Gemma3TextConfig, GemmaConfig, GPT2Config, LlamaConfig, MistralConfig,
+from transformers import (Gemma2Config, Gemma3Config, Gemma3TextConfig, GemmaConfig, GPT2Config, LlamaConfig, MistralConfig,
                           MixtralConfig, Phi3Config, Qwen2Config, Qwen3Config, Qwen3MoeConfig)
 
 COMMON = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
@@ -109,6 +109,11 @@ CASES = {
                                     query_pre_attn_scalar=16, attention_bias=True, final_logit_softcapping=5.0,
                                     layer_types=["sliding_attention", "sliding_attention", "full_attention",
                                                  "sliding_attention", "sliding_attention"]),
+    "gemma3_images": lambda: Gemma3Config(
+        text_config=sized(Gemma3TextConfig, head_dim=20, num_key_value_heads=1, sliding_window=5,
+                          query_pre_attn_scalar=20).to_dict(),
+        vision_config={"model_type": "siglip_vision_model", "hidden_size": 16, "intermediate_size": 16, "image_size": 28,
+                       "num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 14}, mm_tokens_per_image=4),
     "phi3": lambda: sized(Phi3Config, num_key_value_heads=4, sliding_window=11,
                           rope_parameters=rope("default", partial_rotary_factor=1.0)),
     "phi3_longrope": lambda: sized(Phi3Config, hidden_size=64, num_key_value_heads=1,
