@@ -197,8 +197,9 @@ static tern_status split_at_marks(struct tern_encoder *encoder,
     struct tern_text *out = &encoder->spaced;
     bool begins =
         text[0] == ' ' || (bytes >= mark->bytes && memcmp(text, mark->data, mark->bytes) == 0);
+    bool is_middle = is_first && encoder->continues;
     bool prepends =
-        !begins && !encoder->continues &&
+        !begins && !is_middle &&
         (step->prepend == TERN_PREPEND_ALWAYS || (step->prepend == TERN_PREPEND_FIRST && is_first));
     out->length = 0;
     if (prepends) {
