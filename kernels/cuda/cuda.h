@@ -104,5 +104,7 @@ tern_status tern_cuda_sumsq(struct tern_device *, const struct tern_sumsq_args *
 tern_status tern_cuda_clip(struct tern_device *, const struct tern_clip_args *);
 tern_status tern_cuda_cast(struct tern_device *, const struct tern_cast_args *);
 tern_status tern_cuda_softcap(struct tern_device *, const struct tern_softcap_args *);
+tern_status tern_cuda_moe_route(struct tern_device *, const struct tern_moe_route_args *);
+tern_status tern_cuda_moe_combine(struct tern_device *, const struct tern_moe_combine_args *);
 
 #endif

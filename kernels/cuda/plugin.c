@@ -36,6 +36,8 @@ const struct tern_ops tern_cuda_ops = {
     .clip = tern_cuda_clip,
     .cast = tern_cuda_cast,
     .softcap = tern_cuda_softcap,
+    .moe_route = tern_cuda_moe_route,
+    .moe_combine = tern_cuda_moe_combine,
     .lacks = TERN_LACKS_STORED,
     .rounds_weights = true,
 };

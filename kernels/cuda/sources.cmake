@@ -14,5 +14,5 @@ set(TERN_CUDA_CU
   ${here}/attention.cu ${here}/attention_plain.cu ${here}/attention_w64.cu ${here}/attention_w80.cu
   ${here}/attention_w96.cu ${here}/attention_w128.cu ${here}/attention_w256.cu
   ${here}/blas_side.cu
-  ${here}/act.cu ${here}/adamw.cu ${here}/embed_fwd.cu ${here}/embed_bwd.cu ${here}/glu.cu ${here}/loss.cu
+  ${here}/act.cu ${here}/adamw.cu ${here}/embed_fwd.cu ${here}/embed_bwd.cu ${here}/glu.cu ${here}/loss.cu ${here}/moe.cu
   ${here}/norm_fwd.cu ${here}/norm_bwd.cu ${here}/pointwise.cu ${here}/reduce.cu ${here}/rope.cu)
