@@ -362,10 +362,11 @@ static tern_status write_conversion(struct jinja_run *run,
                    : write_number(run, text, &conversion, value);
 }
 
-static tern_status filter_format(struct jinja_run *run,
-                                 struct jinja_value self,
-                                 const struct jinja_call *call,
-                                 struct jinja_value *out)
+tern_status tern_jinja_format(struct jinja_run *run,
+                              struct jinja_value self,
+                              const struct jinja_call *call,
+                              bool may_be_left,
+                              struct jinja_value *out)
 {
     struct jinja_text text = {0};
     struct jinja_value string;
@@ -388,12 +389,19 @@ static tern_status filter_format(struct jinja_run *run,
         }
         TERN_RETURN_IF_ERR(tern_jinja_spend(run, 1));
     }
-    bool is_mapping = call->count == 1 && call->items[0].kind == JINJA_DICT;
-    if (used < call->count && !is_mapping) {
+    if (used < call->count && !may_be_left) {
         return tern_jinja_fail(run, "format: found %lld values; expected %lld",
                                (long long)call->count, (long long)used);
     }
     return tern_jinja_finish_text(run, &text, out);
+}
+
+static tern_status filter_format(struct jinja_run *run,
+                                 struct jinja_value self,
+                                 const struct jinja_call *call,
+                                 struct jinja_value *out)
+{
+    return tern_jinja_format(run, self, call, false, out);
 }
 
 jinja_builtin tern_jinja_find_string_filter(const char *name)

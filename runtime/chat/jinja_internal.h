@@ -567,6 +567,13 @@ TERN_MUST_CHECK tern_status tern_jinja_apply_test(struct jinja_run *run,
                                                   const struct jinja_call *call,
                                                   bool *out);
 
+/* self % the values of a call; may_be_left: values that nothing uses are no error. */
+TERN_MUST_CHECK tern_status tern_jinja_format(struct jinja_run *run,
+                                              struct jinja_value self,
+                                              const struct jinja_call *call,
+                                              bool may_be_left,
+                                              struct jinja_value *out);
+
 /* Arguments by position or name into slots: names[count], the first `required` of which must be there. What was
  * not given stays as it was. */
 TERN_MUST_CHECK tern_status tern_jinja_arguments(struct jinja_run *run,

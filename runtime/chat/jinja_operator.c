@@ -299,7 +299,8 @@ tern_status tern_jinja_binary(struct jinja_run *run,
             call.items = b.list->items;
             call.count = b.list->count;
         }
-        return tern_jinja_apply_filter(run, "format", a, &call, out);
+        bool may_be_left = tern_jinja_is_list(b) || b.kind == JINJA_DICT; /* as Python has it */
+        return tern_jinja_format(run, a, &call, may_be_left && b.kind != JINJA_TUPLE, out);
     }
     return mismatch(run, op, a, b);
 }

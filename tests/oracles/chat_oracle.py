@@ -2,26 +2,37 @@
 
     python chat_oracle.py TERN_BINARY WORK_FOLDER
 
-Every template of the llama-cpp-python source package (some seventy, of real models) over a table of conversations, with
-and without generation prompt: the same text, or a failure of both. Those that we refuse as unsupported are listed; none
-of them may be of a family that Tern runs. CHAT_TEMPLATES names a folder of *.jinja to take in place of the package.
+1. Every template of the llama-cpp-python source package (some seventy, of real models) over a table of conversations,
+   with and without generation prompt: the same text, or a failure of both. Those that we refuse as unsupported are
+   listed; none of them may be of a family that Tern runs. CHAT_TEMPLATES names a folder of *.jinja to take instead.
+2. Random expressions, 3,000 of them, seeded: the same text or a failure of both.
+3. What "tern data prepare --format chat" marks as the assistant's, where a template has {% generation %}, against
+   transformers' assistant masks, token for token.
 """
 import concurrent.futures
 import datetime
 import json
 import os
 import pathlib
+import random
+import struct
 import subprocess
 import sys
 import tarfile
+import warnings
 
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
+from transformers.utils.chat_template_utils import _compile_jinja_template
 
+warnings.simplefilter("ignore", SyntaxWarning)  # of what random expressions look like in Python
 tern, work = sys.argv[1], pathlib.Path(sys.argv[2])
 work.mkdir(parents=True, exist_ok=True)
 
 PACKAGE = "llama-cpp-python"
+VERSION = "0.3.36"
+SEED = 20260101
+EXPRESSIONS = 3000
 OURS = ["llama", "Llama", "Qwen", "gemma", "Mistral", "mistral", "Ministral", "Phi", "SmolLM", "Hermes"]
 
 TOOL = {
@@ -108,7 +119,7 @@ def folder_of_templates():
         return pathlib.Path(given)
     source = work / "source"
     done = subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
-                           "--no-binary", PACKAGE, "--no-build-isolation", "--dest", source, PACKAGE],
+                           "--no-binary", PACKAGE, "--dest", source, PACKAGE + "==" + VERSION],
                           capture_output=True, text=True)
     archives = sorted(source.glob("*.tar.gz")) if source.is_dir() else []
     if not archives:
@@ -129,9 +140,10 @@ def expected(tokenizer, chat, prompt, variables):
         return False, "%s: %s" % (type(error).__name__, str(error)[:200])
 
 
-def found(folder, chat_file, prompt, variables):
+def found(folder, chat_file, prompt, variables, template=None):
     command = [tern, "tokenizer", "template", "--tokenizer", folder, "--messages", chat_file]
     command += ["--generation-prompt"] if prompt else []
+    command += ["--template", template] if template else []
     command += ["--set=%s=%s" % (name, json.dumps(value)) for name, value in variables.items()]
     done = subprocess.run([str(word) for word in command], capture_output=True)
     if done.returncode == 0:
@@ -169,6 +181,128 @@ def check(name, source):
     return name, differences, equal, alike, refused
 
 
+# ---- random expressions ----
+
+ATOMS = ["n", "x", "s", "u", "l", "d", "e", "none", "true", "false", "missing", "0", "1", "-2", "2.5", "'ab'", "' A b '", "''", "[]", "{}",
+         "[1, 2, 3]", "['b', 'a']", "(1, 'x')", "{'k': 1, 'j': [2]}", "range(4)", "d.k", "d['j']", "l[0]", "s[1]", "messages[0]", "messages"]
+BINARY = ["+", "-", "*", "/", "//", "%", "~", "==", "!=", "<", ">=", "in", "not in", "and", "or"]
+FILTERS = ["length", "upper", "lower", "title", "trim", "list", "first", "last", "sort", "reverse|list", "join('-')", "tojson", "string", "int", "float",
+           "default('z')", "default('z', true)", "unique|list", "map('string')|list", "select|list", "sum", "min", "max", "abs", "capitalize",
+           "replace('a', 'é')", "items|list", "dictsort", "indent(2)", "round", "wordcount", "map(attribute='role')|list", "batch"]
+TESTS = ["defined", "undefined", "none", "string", "mapping", "sequence", "iterable", "number", "integer", "float", "boolean", "true", "odd",
+         "divisibleby 2", "in [1, 'a']", "eq 1", "lower", "callable", "sameas none"]
+METHODS = ["upper()", "split()", "split('b')", "strip()", "lstrip('a')", "startswith('a')", "find('b')", "replace('b', 'xx')", "title()", "items()|list",
+           "keys()|list", "get('k')", "get('q', 5)", "count('a')", "splitlines()", "partition('b')", "zfill(4)", "isdigit()", "index(1)"]
+
+
+def expression(rng, depth):
+    kind = rng.randrange(10) if depth > 0 else 0
+    inner = (lambda: expression(rng, depth - 1))
+    if kind <= 1:
+        return rng.choice(ATOMS)
+    if kind == 2:
+        return "(%s) %s (%s)" % (inner(), rng.choice(BINARY), inner())
+    if kind == 3:
+        return "%s %s %s" % (inner(), rng.choice(BINARY), inner())
+    if kind == 4:
+        return "(%s)|%s" % (inner(), rng.choice(FILTERS))
+    if kind == 5:
+        return "(%s) is %s%s" % (inner(), rng.choice(["", "not "]), rng.choice(TESTS))
+    if kind == 6:
+        return "(%s).%s" % (inner(), rng.choice(METHODS))
+    if kind == 7:
+        return "%s if %s else %s" % (inner(), inner(), inner())
+    if kind == 8:
+        return "(%s)[%s]" % (inner(), rng.choice(["0", "-1", "1:", ":2", "::-1", "'k'", "::2", "-2:", "5", "none"]))
+    return rng.choice(["not (%s)", "-(%s)", "[%s]", "{'q': %s}", "(%s,)"]) % inner()
+
+
+def vague(text):
+    """What says where in memory an object is, or what kind of object it is: nobody's to equal."""
+    return any(word in text for word in (" object at 0x", "<built-in", "dict_items(", "dict_keys(", "dict_values(", "range(", "<function", "<class"))
+
+
+def random_expressions():
+    rng = random.Random(SEED)
+    values = {"n": 7, "x": 2.5, "s": "Ab cb", "u": "É東🙂 a", "l": [3, 1, 2], "d": {"k": 1, "j": [1, 2]}, "e": ""}
+    folder = work / "expressions"
+    folder.mkdir(exist_ok=True)
+    messages = [user("a"), assistant("b")]
+    (folder / "chat.json").write_text(json.dumps(messages))
+    different, checked = [], 0
+    templates = ["{{ %s }}" % expression(rng, 3) for _ in range(EXPRESSIONS)]
+
+    def run(item):
+        index, source = item
+        place = folder / str(index % 2)
+        try:
+            want = _compile_jinja_template(source).render(messages=messages, tools=None, documents=None, add_generation_prompt=False, **values)
+        except Exception:
+            want = None
+        if want is not None and vague(want):
+            return None
+        file = folder / ("%d.jinja" % index)
+        file.write_text(source)
+        got = found(folder, folder / "chat.json", False, values, file)
+        file.unlink()
+        if not got[0] and ("not supported" in got[1] or "found a slice of" in got[1]):
+            return None  # jinja forgives a slice of what has none where it can work it out before the template runs
+        if (want is None) != (not got[0]) or (want is not None and got[1] != want):
+            return source, want, got
+        return True
+
+    (folder / "tokenizer_config.json").write_text("{}")
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for answer in pool.map(run, enumerate(templates)):
+            checked += answer is True
+            if isinstance(answer, tuple):
+                different.append("%s\n  want %r\n  got  %r" % answer)
+    return different, checked
+
+
+# ---- assistant masks ----
+
+MARKED = """{%- for m in messages %}
+    {%- if m.role == 'assistant' %}
+        {{- '<|im_start|>assistant\n' }}{% generation %}{{ m.content + '<|im_end|>' }}{% endgeneration %}{{ '\n' }}
+    {%- else %}
+        {{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}
+    {%- endif %}
+{%- endfor %}"""
+
+
+def assistant_masks():
+    folder = work / "masks"
+    folder.mkdir(exist_ok=True)
+    chats = [chat["messages"] for chat in CHATS.values()
+             if chat["messages"] and all(isinstance(m.get("content"), str) and m["role"] != "tool" for m in chat["messages"])
+             and any(m["role"] == "assistant" for m in chat["messages"])]
+    with open(folder / "chat.jsonl", "w") as file:
+        for messages in chats:
+            file.write(json.dumps({"messages": messages}) + "\n")
+    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    command = [tern, "tokenizer", "train", "--vocab-size", "400", "--out", str(folder / "tokenizer.json"), str(folder / "chat.jsonl")]
+    for special in specials:
+        command += ["--special", special]
+    subprocess.run(command, check=True, capture_output=True)
+    (folder / "chat_template.jinja").write_text(MARKED)
+    subprocess.run([tern, "data", "prepare", "--format", "chat", "--tokenizer", str(folder / "tokenizer.json"), "--out", str(folder / "out"),
+                    str(folder / "chat.jsonl")], check=True, capture_output=True)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    tokenizer.chat_template = MARKED
+    ids = struct.unpack("<%dH" % ((folder / "out.bin").stat().st_size // 2), (folder / "out.bin").read_bytes())
+    marks = (folder / "out.loss").read_bytes()[16:]
+    at = 0
+    for messages in chats:
+        want = tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
+        size = len(want["input_ids"])
+        if list(ids[at : at + size]) != list(want["input_ids"]) or list(marks[at : at + size]) != list(want["assistant_masks"]):
+            return ["masks of %r\n  want %r\n  got  %r" % (messages, list(zip(want["input_ids"], want["assistant_masks"])),
+                                                           list(zip(ids[at : at + size], marks[at : at + size])))], 0
+        at += size
+    return ([] if at == len(ids) else ["found %d tokens; expected %d" % (len(ids), at)]), len(chats)
+
+
 (work / "chats").mkdir(exist_ok=True)
 for chat_name, chat in CHATS.items():
     (work / "chats" / (chat_name + ".json")).write_text(json.dumps(chat))
@@ -190,6 +324,10 @@ for name, sentences in refusals.items():
     print("refused: %s: %s" % (name, "; ".join(sorted(sentences))))
     if any(word in name for word in OURS):
         failed.append("%s is of a family of ours, and refused: %s" % (name, sentences))
+more, checked = random_expressions()
+masks, masked = assistant_masks()
+failed += more + masks
+print("chat_oracle: %d random expressions alike, %d conversations with the same assistant masks" % (checked, masked))
 for difference in failed[:40]:
     print(difference)
 print("chat_oracle: %d templates, %d texts equal, %d failures of both, %d templates refused, %d differences"
