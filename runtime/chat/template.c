@@ -124,40 +124,6 @@ const char *tern_template_special(const struct tern_template *template, const ch
     return NULL;
 }
 
-static tern_status save_text(const char *folder, const char *name, const char *text, size_t bytes)
-{
-    char path[TERN_PATH_BYTES];
-    TERN_RETURN_IF_ERR(tern_path_join(path, folder, name));
-    return tern_file_replace(path, text, bytes);
-}
-
-tern_status tern_template_save(const struct tern_template *template, const char *folder)
-{
-    const struct tern_template_texts *texts = &template->texts;
-    struct tern_text json;
-    tern_text_init(&json);
-    tern_status status = tern_text_append(&json, "{", 1);
-    for (int i = 0; i < TERN_SPECIALS && status == TERN_OK; i++) {
-        if (texts->specials[i] != NULL) {
-            TERN_GOTO_IF_ERR(status,
-                             tern_text_printf(&json, "%s\n  \"%s\": ", json.length > 1 ? "," : "",
-                                              tern_special_names[i]),
-                             end);
-            TERN_GOTO_IF_ERR(status,
-                             tern_json_quote(&json, texts->specials[i], strlen(texts->specials[i])),
-                             end);
-        }
-    }
-    TERN_GOTO_IF_ERR(status, tern_text_append(&json, "\n}\n", 3), end);
-    TERN_GOTO_IF_ERR(status, save_text(folder, "special_tokens_map.json", json.data, json.length),
-                     end);
-    TERN_GOTO_IF_ERR(
-        status, save_text(folder, "chat_template.jinja", texts->plain, strlen(texts->plain)), end);
-end:
-    tern_text_fini(&json);
-    return status;
-}
-
 /* The list of messages, and the tools beside it if the request has none. */
 static tern_status messages_of(const struct tern_template_request *request,
                                const struct tern_json **messages_out,

@@ -29,10 +29,6 @@ bool tern_template_has_generation(const struct tern_template *template);
 /* The text of a special token by its name ("eos_token"); NULL: the model names none. */
 const char *tern_template_special(const struct tern_template *template, const char *name);
 
-/* Writes chat_template.jinja and special_tokens_map.json into a folder, where open finds them. */
-TERN_MUST_CHECK tern_status tern_template_save(const struct tern_template *template,
-                                               const char *folder);
-
 struct tern_template_request {
     const struct tern_json
         *messages; /* a list of objects, or an object with "messages" (and "tools") */

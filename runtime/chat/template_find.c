@@ -214,6 +214,14 @@ close:
 
 /* ---- which of them ---- */
 
+/* A run keeps a GGUF file's tokenizer, its template included, as tokenizer.gguf. */
+static tern_status find_kept(const char *folder, struct tern_template_texts *texts)
+{
+    char path[TERN_PATH_BYTES];
+    TERN_RETURN_IF_ERR(tern_path_join(path, folder, "tokenizer.gguf"));
+    return texts->plain == NULL && tern_file_exists(path) ? find_in_gguf(path, texts) : TERN_OK;
+}
+
 tern_status tern_template_find(const char *model, struct tern_template_texts *out)
 {
     char path[TERN_PATH_BYTES], probe[TERN_PATH_BYTES];
@@ -232,7 +240,8 @@ tern_status tern_template_find(const char *model, struct tern_template_texts *ou
     }
     TERN_RETURN_IF_ERR(tern_path_join(probe, model, "MANIFEST.json"));
     TERN_RETURN_IF_ERR(tern_path_join(path, model, tern_file_exists(probe) ? "../.." : "."));
-    return find_in_folder(path, out);
+    TERN_RETURN_IF_ERR(find_in_folder(path, out));
+    return find_kept(path, out);
 }
 
 void tern_template_texts_fini(struct tern_template_texts *texts)

@@ -142,7 +142,7 @@ static tern_status keep_inputs(const struct tern_job *job)
     if (job->is_finetuned) {
         TERN_RETURN_IF_ERR(tern_keep_ids(&job->origin.ids, job->run.path));
     }
-    return job->template != NULL ? tern_template_save(job->template, job->run.path) : TERN_OK;
+    return TERN_OK;
 }
 
 /* ---- data ---- */

@@ -371,18 +371,17 @@ static void test_lines_are_named(void **state)
     close_model(&m);
 }
 
-static void test_saved_template(void **state)
+static void test_which_template(void **state)
 {
     (void)state;
     struct model m;
     struct tern_template *again;
-    char folder[TERN_PATH_BYTES];
     open_model(&m, CHATML);
-    assert_ok(tern_path_join(folder, at("copy"), "."));
-    assert_ok(tern_file_make_folder(folder));
-    assert_ok(tern_template_save(m.template, folder));
-    assert_ok(tern_template_open(folder, NULL, &again));
+    assert_ok(tern_template_open(g_folder, NULL, &again));
     assert_string_equal(tern_template_hash(again), tern_template_hash(m.template));
+    tern_template_close(again);
+    assert_ok(tern_template_open(g_folder, at("text.txt"), &again));
+    assert_string_not_equal(tern_template_hash(again), tern_template_hash(m.template));
     tern_template_close(again);
     assert_fails(tern_template_open(at("nowhere"), NULL, &again), TERN_ERR_NOT_FOUND,
                  "no such file");
@@ -418,7 +417,7 @@ int main(void)
         cmocka_unit_test(test_what_is_learned),   cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_prompt_and_end),    cmocka_unit_test(test_packs),
         cmocka_unit_test(test_split_and_samples), cmocka_unit_test(test_broken_marks),
-        cmocka_unit_test(test_lines_are_named),   cmocka_unit_test(test_saved_template),
+        cmocka_unit_test(test_lines_are_named),   cmocka_unit_test(test_which_template),
     };
     return cmocka_run_group_tests_name("learn", tests, fixture_make, fixture_remove);
 }
