@@ -3,7 +3,9 @@
 #define TERN_TESTS_FUZZ_MEMORY_FILE_H
 
 #include "runtime/base/mem.h"
+#include "runtime/base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +29,17 @@ static inline const char *memory_file(const uint8_t *data, size_t bytes)
         abort();
     }
     return path;
+}
+
+/* A refusal is of the input's kind and says something. */
+static inline void check_refusal(tern_status status)
+{
+    bool is_refusal =
+        status == TERN_ERR_INPUT || status == TERN_ERR_CONFIG || status == TERN_ERR_UNSUPPORTED;
+    if (status != TERN_OK && (!is_refusal || tern_detail()[0] == '\0')) {
+        fprintf(stderr, "%s: %s\n", tern_status_name(status), tern_detail());
+        abort();
+    }
 }
 
 /* Nothing is left, and nothing took more than the file and a fixed amount. */
