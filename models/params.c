@@ -349,6 +349,27 @@ static size_t row_bound(const struct tern_model_config *config)
            (size_t)(config->layers + 1);
 }
 
+void tern_params_count(const struct tern_model_config *config, double *values, double *tensors)
+{
+    struct table tables[2];
+    family_tables(config->family, tables);
+    *values = 0;
+    *tensors = 0;
+    for (int t = 0; t < 2; t++) {
+        for (int i = 0; i < tables[t].count; i++) {
+            const struct row *row = &tables[t].rows[i];
+            double times =
+                row->scope == SCOPE_FIRST || row->scope == SCOPE_LAST ? 1 : (double)config->layers;
+            times *= row->scope == SCOPE_EXPERT ? (double)config->experts : 1;
+            if (has_row(config, row->when)) {
+                *tensors += times;
+                *values += times * (double)dimension(config, row->rows) *
+                           (double)dimension(config, row->cols);
+            }
+        }
+    }
+}
+
 tern_status tern_params_init(struct tern_params *params, const struct tern_model_config *config)
 {
     TERN_CHECK(config->has_features);
@@ -376,13 +397,31 @@ void tern_params_fini(struct tern_params *params)
     *params = (struct tern_params){0};
 }
 
+/* Where a layer's tensors begin: they lie together, layers ascending; 0 for those outside. */
+static int first_of_layer(const struct tern_params *params, int layer)
+{
+    int low = 0;
+    int high = layer >= 0 ? params->count : 0;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        const struct tern_param *param = &params->items[middle];
+        bool is_before = param->layer >= 0 ? param->layer < layer : param->bucket == 0;
+        low = is_before ? middle + 1 : low;
+        high = is_before ? high : middle;
+    }
+    return low;
+}
+
 const struct tern_param *tern_params_find(const struct tern_params *params,
                                           enum tern_role role,
                                           int layer)
 {
-    for (int i = 0; i < params->count; i++) {
+    for (int i = first_of_layer(params, layer); i < params->count; i++) {
         if (params->items[i].role == role && params->items[i].layer == layer) {
             return &params->items[i];
+        }
+        if (layer >= 0 && params->items[i].layer != layer) {
+            break;
         }
     }
     return NULL;

@@ -83,6 +83,9 @@ struct tern_params {
     int64_t *bucket_blocks; /* (bucket_count + 1): first block of each bucket */
 };
 
+/* How many values and tensors a model has, before a table of them is made: counts that no file
+ * could have do not overflow. */
+void tern_params_count(const struct tern_model_config *config, double *values, double *tensors);
 /* Pure arithmetic on the config; owns its arrays: fini. vocab_size must be known. */
 TERN_MUST_CHECK tern_status tern_params_init(struct tern_params *params,
                                              const struct tern_model_config *config);

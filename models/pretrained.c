@@ -87,12 +87,36 @@ static enum tern_dtype main_dtype(const struct tern_pretrained *p)
     return best;
 }
 
+/* That tables of the model's tensors are in proportion to its file: a config may ask for anything. A
+ * value takes at least two bits (of Q2_K), an expert of a GGUF file no tensor of its own but some
+ * bytes. What is wrong by less is found tensor by tensor. */
+static tern_status check_proportion(const struct tern_pretrained *p)
+{
+    double values;
+    double tensors;
+    double bytes = (double)tern_tensor_file_bytes(p->file);
+    double most = 2 * (double)tern_tensor_file_count(p->file) + 1000;
+    tern_params_count(&p->config, &values, &tensors);
+    if (p->gguf != NULL) {
+        most = bytes / 64 + 1000;
+    }
+    if (values > 16 * bytes + (1 << 20) || tensors > most) {
+        return tern_fail(TERN_ERR_INPUT,
+                         "%s: found %.0f bytes and %lld tensors, expected those of a model of %.4g "
+                         "parameters in %.0f tensors, as its config has it",
+                         tern_tensor_file_path(p->file), bytes,
+                         (long long)tern_tensor_file_count(p->file), values, tensors);
+    }
+    return TERN_OK;
+}
+
 tern_status tern_pretrained_open(const char *path, struct tern_pretrained *out)
 {
     *out = (struct tern_pretrained){.ids = {.bos = -1}};
     bool is_hf = is_folder(path);
     tern_status status;
     TERN_GOTO_IF_ERR(status, is_hf ? open_folder(path, out) : open_gguf(path, out), fail);
+    TERN_GOTO_IF_ERR(status, check_proportion(out), fail);
     TERN_GOTO_IF_ERR(status, tern_params_init(&out->params, &out->config), fail);
     TERN_GOTO_IF_ERR(status,
                      tern_param_sources_find(&out->params, &out->config,

@@ -52,6 +52,7 @@ oracle() {
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 oracle golden "$python" "$root/tests/oracles/make_golden.py" --compare "$root/tests/golden"
+oracle families_golden "$python" "$root/tests/oracles/make_families.py" --compare "$root/tests/golden/families"
 for script in "$root"/tests/oracles/*_oracle.py; do
     [ -e "$script" ] || continue
     name=$(basename "$script" _oracle.py)

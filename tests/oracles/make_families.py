@@ -13,6 +13,7 @@ a seed and are large enough that attention is far from uniform, norms are far fr
 import argparse
 import os
 import sys
+import zlib
 
 import numpy as np
 import torch
@@ -161,7 +162,7 @@ def tokenizer():
 def build(name):
     net = AutoModelForCausalLM.from_config(CASES[name](), attn_implementation="eager")
     net = net.float().eval()
-    fill(net, 1000 + list(CASES).index(name))
+    fill(net, zlib.crc32(name.encode()))
     return net
 
 
