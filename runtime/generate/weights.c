@@ -74,9 +74,20 @@ static tern_status read_config(struct tern_weights *weights,
                                struct tern_cursor *cursor)
 {
     char *yaml = NULL;
-    TERN_RETURN_IF_ERR(tern_cursor_read(tern_ckpt_state_json(weights->reader), cursor, &yaml));
-    tern_status status =
-        tern_train_config_parse(ckpt, yaml, strlen(yaml), NULL, 0, &weights->config);
+    char *json = NULL;
+    struct tern_model_config model;
+    const struct tern_train_base base = {.name = ckpt, .model = &model, .tokenizer = ""};
+    const char *state = tern_ckpt_state_json(weights->reader);
+    TERN_RETURN_IF_ERR(tern_cursor_read(state, cursor, &yaml));
+    tern_status status = tern_cursor_read_model(state, &json);
+    if (status == TERN_OK && json != NULL) {
+        status = tern_hf_config_parse(ckpt, json, strlen(json), &model);
+    }
+    if (status == TERN_OK) {
+        status = tern_finetune_config_parse(ckpt, yaml, strlen(yaml), json != NULL ? &base : NULL,
+                                            &weights->config);
+    }
+    tern_free(json);
     tern_free(yaml);
     return status == TERN_OK ? tern_model_config_check(&weights->config.model) : status;
 }

@@ -334,6 +334,15 @@ tern_status tern_train_config_parse(const char *name,
     return parse(name, text, bytes, overrides, override_count, NULL, true, out);
 }
 
+tern_status tern_finetune_config_parse(const char *name,
+                                       const char *text,
+                                       size_t bytes,
+                                       const struct tern_train_base *base,
+                                       struct tern_train_config *out)
+{
+    return parse(name, text, bytes, NULL, 0, base, true, out);
+}
+
 static tern_status read_file(const char *path,
                              const char *const *overrides,
                              int override_count,

@@ -134,6 +134,12 @@ TERN_MUST_CHECK tern_status tern_train_config_parse(const char *name,
 /* Steps of the run, from train.steps or train.tokens; 0 while neither is known. */
 int64_t tern_train_config_steps(const struct tern_config_train *train);
 void tern_train_config_fini(struct tern_train_config *config);
+/* The same of a run that began as another model: base, if not NULL, says what the model is. */
+TERN_MUST_CHECK tern_status tern_finetune_config_parse(const char *name,
+                                                       const char *text,
+                                                       size_t bytes,
+                                                       const struct tern_train_base *base,
+                                                       struct tern_train_config *out);
 /* The resolved configuration as YAML that reads back to the same struct. */
 TERN_MUST_CHECK tern_status tern_train_config_write(const struct tern_train_config *config,
                                                     struct tern_text *out);

@@ -31,6 +31,10 @@ tern_status tern_cursor_write(const struct tern_cursor *cursor,
         TERN_RETURN_IF_ERR(tern_text_printf(out, ",\"base_hash\":"));
         TERN_RETURN_IF_ERR(tern_json_quote(out, cursor->base_hash, strlen(cursor->base_hash)));
     }
+    if (cursor->model != NULL) {
+        TERN_RETURN_IF_ERR(tern_text_printf(out, ",\"model\":"));
+        TERN_RETURN_IF_ERR(tern_json_quote(out, cursor->model, strlen(cursor->model)));
+    }
     TERN_RETURN_IF_ERR(tern_text_printf(out, ",\"config\":"));
     TERN_RETURN_IF_ERR(tern_json_quote(out, config_yaml, strlen(config_yaml)));
     return tern_text_printf(out, "}");
@@ -101,6 +105,23 @@ tern_status tern_cursor_read(const char *json, struct tern_cursor *out, char **c
     TERN_RETURN_IF_ERR(
         tern_json_parse("the state of the checkpoint", json, strlen(json), &document));
     tern_status status = read_document((const struct tern_json *)document, out, config_out);
+    tern_json_close(document);
+    return status;
+}
+
+tern_status tern_cursor_read_model(const char *json, char **out)
+{
+    struct tern_json *document = NULL;
+    *out = NULL;
+    TERN_RETURN_IF_ERR(
+        tern_json_parse("the state of the checkpoint", json, strlen(json), &document));
+    const struct tern_json *root = (const struct tern_json *)document;
+    const char *model = tern_json_string(tern_json_get(root, "model"), NULL);
+    tern_status status = TERN_OK;
+    if (model != NULL) {
+        *out = tern_strdup("config", model);
+        status = *out != NULL ? TERN_OK : tern_fail(TERN_ERR_MEMORY, "cannot allocate a config");
+    }
     tern_json_close(document);
     return status;
 }

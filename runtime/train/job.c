@@ -58,6 +58,9 @@ static tern_status check_config(struct tern_job *job)
                          "would have nothing to do",
                          (long long)train->lanes, job->comm->size);
     }
+    if (job->is_finetuned) {
+        TERN_RETURN_IF_ERR(tern_hf_config_print(model, NULL, TERN_F32, &job->model_json));
+    }
     return tern_train_config_write(&job->config, &job->config_yaml);
 }
 
@@ -141,6 +144,7 @@ static tern_status keep_inputs(const struct tern_job *job)
     }
     if (job->is_finetuned) {
         TERN_RETURN_IF_ERR(tern_keep_ids(&job->origin.ids, job->run.path));
+        TERN_RETURN_IF_ERR(tern_keep_model(job->model_json.data, job->run.path));
     }
     return TERN_OK;
 }
@@ -521,6 +525,13 @@ static tern_status restore(struct tern_job *job)
                            job->origin.name);
         goto out;
     }
+    if (!job->is_finetuned && cursor.base[0] != '\0') {
+        status = tern_fail(TERN_ERR_CONFIG,
+                           "is of a run that began as %s: 'tern finetune' goes on "
+                           "with it",
+                           cursor.base);
+        goto out;
+    }
     TERN_GOTO_IF_ERR(status, tern_train_state_load(&job->state, reader), out);
     snprintf(job->base, sizeof job->base, "%s", cursor.base);
     snprintf(job->base_hash, sizeof job->base_hash, "%s", cursor.base_hash);
@@ -606,6 +617,7 @@ tern_status tern_job_progress(const struct tern_job *job, struct tern_text *out)
     snprintf(cursor.isa, sizeof cursor.isa, "%s", tern_device_isa(job->devices.device));
     snprintf(cursor.data_id, sizeof cursor.data_id, "%s", job->data_id);
     snprintf(cursor.base, sizeof cursor.base, "%s", job->base);
+    cursor.model = job->model_json.data;
     snprintf(cursor.base_hash, sizeof cursor.base_hash, "%s", job->base_hash);
     return tern_cursor_write(&cursor, job->config_yaml.data, out);
 }
@@ -712,4 +724,5 @@ void tern_job_close(struct tern_job *job)
         tern_train_config_fini(&job->config);
     }
     tern_text_fini(&job->config_yaml);
+    tern_text_fini(&job->model_json);
 }

@@ -48,6 +48,7 @@ struct tern_job {
     struct tern_bill bill;        /* host memory */
     struct tern_bill device_bill; /* empty when the device is the host */
     struct tern_text config_yaml;
+    struct tern_text model_json; /* of a run that is fine-tuned; else empty */
     int64_t steps, first_step;
     struct tern_job_checkpoint found;
     char data_id[TERN_TOKENS_DIGEST_BYTES]; /* of data.train */

@@ -136,3 +136,26 @@ tern_status tern_kept_ids(const char *folder, struct tern_model_ids *ids)
     tern_free(text);
     return status;
 }
+
+tern_status tern_keep_model(const char *json, const char *folder)
+{
+    char path[TERN_PATH_BYTES];
+    TERN_RETURN_IF_ERR(tern_path_join(path, folder, "model.json"));
+    return tern_file_replace(path, json, strlen(json));
+}
+
+tern_status tern_kept_model(const char *folder, struct tern_model_config *out, bool *is_there_out)
+{
+    char path[TERN_PATH_BYTES];
+    char *text;
+    size_t bytes;
+    TERN_RETURN_IF_ERR(tern_path_join(path, folder, "model.json"));
+    *is_there_out = tern_file_exists(path);
+    if (!*is_there_out) {
+        return TERN_OK;
+    }
+    TERN_RETURN_IF_ERR(tern_file_read(path, FILE_BYTES_MAX, &text, &bytes));
+    tern_status status = tern_hf_config_parse(path, text, bytes, out);
+    tern_free(text);
+    return status;
+}

@@ -11,6 +11,12 @@
 TERN_MUST_CHECK tern_status tern_keep_tokenizer(const char *tokenizer, const char *folder);
 /* generation_config.json with these ids, unless one is there or the model names none. */
 TERN_MUST_CHECK tern_status tern_keep_ids(const struct tern_model_ids *ids, const char *folder);
+/* model.json: what the model is, as a Hugging Face config.json. *is_there_out false: the folder keeps
+ * none, and *out stays. */
+TERN_MUST_CHECK tern_status tern_keep_model(const char *json, const char *folder);
+TERN_MUST_CHECK tern_status tern_kept_model(const char *folder,
+                                            struct tern_model_config *out,
+                                            bool *is_there_out);
 /* The tokenizer that the folder keeps; "" if none. */
 TERN_MUST_CHECK tern_status tern_kept_tokenizer(const char *folder, char path_out[TERN_PATH_BYTES]);
 /* The ids that the folder keeps, into *ids; what it does not say stays. */

@@ -15,7 +15,13 @@ static tern_status read_run(struct tern_origin *origin, const char *run_dir)
     char path[TERN_PATH_BYTES];
     char *text;
     size_t bytes;
+    bool is_there;
     struct tern_train_config config = {0};
+    origin->ids.bos = -1;
+    TERN_RETURN_IF_ERR(tern_kept_model(run_dir, &origin->model, &is_there));
+    if (is_there) {
+        return tern_kept_tokenizer(run_dir, origin->tokenizer);
+    }
     TERN_RETURN_IF_ERR(tern_path_join(path, run_dir, "config.yaml"));
     TERN_RETURN_IF_ERR(tern_file_read(path, TERN_CONFIG_FILE_BYTES_MAX, &text, &bytes));
     tern_status status = tern_train_config_parse(path, text, bytes, NULL, 0, &config);
@@ -23,7 +29,6 @@ static tern_status read_run(struct tern_origin *origin, const char *run_dir)
     origin->model = config.model;
     tern_train_config_fini(&config);
     TERN_RETURN_IF_ERR(status);
-    origin->ids.bos = -1;
     return tern_kept_tokenizer(run_dir, origin->tokenizer);
 }
 
