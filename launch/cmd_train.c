@@ -32,10 +32,12 @@ static const struct tern_command_spec g_train = {
 static const struct tern_command_spec g_finetune = {
     .name = "finetune",
     .usage = "MODEL CONFIG.yaml [options]",
-    .summary = "Train on from a model's weights; under mpirun or srun on all ranks. MODEL is a run "
-               "directory or one checkpoint of it; it says what the model is, so CONFIG.yaml needs "
-               "no section 'model', and its tokenizer is used unless data.tokenizer is given. "
-               "Started again, the run goes on from its own checkpoint. " EXIT_CODES,
+    .summary = "Train on from a model's weights, all of them or adapters (section lora); under "
+               "mpirun or srun on all ranks. MODEL is a Hugging Face folder, a GGUF file, a run "
+               "directory or one checkpoint of it, or a folder that peft wrote; it says what the "
+               "model is, so CONFIG.yaml needs no section model, and its tokenizer is used unless "
+               "data.tokenizer is given. Started again, the run goes on from its own checkpoint, "
+               "without MODEL; adapters need the model they belong to again. " EXIT_CODES,
     .example = "tern finetune runs/a tune.yaml --run-dir runs/b --set optimizer.lr=1e-5",
 };
 
