@@ -19,13 +19,21 @@ cmake --preset default -B "$build" -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER
     -DTERN_FUZZ=ON -DTERN_SANITIZE=address,undefined >/dev/null
 cmake --build "$build" -j "$(nproc)" --target "${names[@]/#/fuzz_}" >"$build/fuzz.log" 2>&1 || { tail -n 50 "$build/fuzz.log"; exit 1; }
 mkdir -p "$build/findings"
-for name in "${names[@]}"; do
-    # what the fuzzer finds on the way stays in the build folder; the committed corpus is only read
+
+# What a fuzzer finds on the way stays in the build folder; the committed corpus is only read.
+fuzz() {
+    local name=$1 log=$build/fuzz-$1.log
     mkdir -p "$build/corpus/$name"
-    echo "fuzz $name, $seconds s"
-    "$(find "$build" -type f -name "fuzz_$name" -perm -u+x | head -n 1)" -max_total_time="$seconds" -max_len=65536 \
+    if ! "$(find "$build" -type f -name "fuzz_$name" -perm -u+x | head -n 1)" -max_total_time="$seconds" -max_len=65536 \
         -timeout=20 -rss_limit_mb=1024 -print_final_stats=1 -artifact_prefix="$build/findings/$name-" \
-        "$build/corpus/$name" "$root/tests/fuzz/corpus/$name" >"$build/fuzz-$name.log" 2>&1 ||
-        { tail -n 60 "$build/fuzz-$name.log"; exit 1; }
-    grep -E 'stat::number_of_executed_units|stat::peak_rss_mb' "$build/fuzz-$name.log"
-done
+        "$build/corpus/$name" "$root/tests/fuzz/corpus/$name" >"$log" 2>&1; then
+        tail -n 60 "$log"
+        echo "fuzz $name: FAILED"
+        return 1
+    fi
+    echo "fuzz $name: $seconds s, $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs," \
+        "$(sed -n 's/^stat::peak_rss_mb: *//p' "$log") MB"
+}
+export -f fuzz
+export root build seconds
+printf '%s\n' "${names[@]}" | xargs -P "$(nproc)" -I '{}' bash -c 'fuzz "$1"' fuzz '{}'

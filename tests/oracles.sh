@@ -2,11 +2,18 @@
 # oracles.sh - the tests whose judge is a large Python package: golden files against PyTorch, our tokenizer against
 # `tokenizers`, our checkpoints against h5py. Needs PyPI once, to fill tests/.venv; no answer from it is a failure.
 #
-#   tests/oracles.sh [BUILD_FOLDER]     BUILD_FOLDER holds bin/tern (default: build/default)
+#   tests/oracles.sh [--llama] [BUILD_FOLDER]     BUILD_FOLDER holds bin/tern (default: build/default)
+#
+# --llama: with llama.cpp as a judge too; PyPI has it as source only, which takes a quarter of an hour to compile.
 #
 # Each tests/oracles/NAME_oracle.py is run as `NAME_oracle.py TERN_BINARY EMPTY_FOLDER` and judged by its status.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+llama=no
+if [ "${1:-}" = --llama ]; then
+    llama=yes
+    shift
+fi
 build=${1:-$root/build/default}
 build=$(cd "$build" 2>/dev/null && pwd) || { echo "oracles.sh: no folder '$1'; build first" >&2; exit 2; }
 venv=$root/tests/.venv
@@ -26,6 +33,10 @@ if ! cmp -s "$requirements" "$stamp" || ! "$venv/bin/python" -c '' 2>/dev/null; 
     "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 5 -r "$requirements"
     cp "$requirements" "$stamp.new"
     mv "$stamp.new" "$stamp"
+fi
+if [ $llama = yes ] && ! "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null; then
+    echo "oracles: compiling llama.cpp (a quarter of an hour on two cores, once)"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 5 "$(sed -n 's/^PACKAGE = "\(.*\)"$/\1/p' "$root/tests/oracles/llama_source.py")"
 fi
 
 export CUDA_VISIBLE_DEVICES='' HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1 TOKENIZERS_PARALLELISM=false

