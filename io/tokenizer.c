@@ -45,8 +45,50 @@ void tern_tokenizer_fini(struct tern_tokenizer *tokenizer)
     tern_free(tokenizer->suffix_ids);
 }
 
-/* A tokenizer.json, which is read whole. */
-static tern_status read_json(struct tern_tokenizer *tokenizer, const char *path)
+static tern_status create(struct tern_tokenizer **out)
+{
+    *out = tern_alloc_zero("tokenizer", 1, sizeof **out);
+    if (*out == NULL) {
+        return tern_fail(TERN_ERR_MEMORY, "cannot allocate a tokenizer");
+    }
+    (*out)->unknown_id = (*out)->bos_id = (*out)->eos_id = NONE;
+    tern_status status = tern_chars_init(&(*out)->chars);
+    if (status != TERN_OK) {
+        tern_tokenizer_close(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+tern_status tern_tokenizer_open_text(const char *name,
+                                     const char *text,
+                                     size_t bytes,
+                                     struct tern_tokenizer **out)
+{
+    TERN_RETURN_IF_ERR(create(out));
+    tern_hash_bytes(text, bytes, (*out)->hash);
+    tern_status status = tern_tokenizer_parse(*out, name, text, bytes);
+    if (status == TERN_OK) {
+        status = tern_tokenizer_finish(*out);
+    }
+    if (status != TERN_OK) {
+        tern_tokenizer_close(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+static tern_status open_gguf(const char *path, struct tern_tokenizer **out)
+{
+    TERN_RETURN_IF_ERR(create(out));
+    tern_status status = tern_tokenizer_parse_gguf(*out, path);
+    if (status == TERN_OK) {
+        status = tern_tokenizer_finish(*out);
+    }
+    return status;
+}
+
+static tern_status open_json(const char *path, struct tern_tokenizer **out)
 {
     char *text = NULL;
     size_t bytes = 0;
@@ -54,10 +96,9 @@ static tern_status read_json(struct tern_tokenizer *tokenizer, const char *path)
     if (status != TERN_OK) {
         return tern_fail_prefix(status, "tokenizer");
     }
-    tern_hash_bytes(text, bytes, tokenizer->hash);
-    status = tern_tokenizer_parse(tokenizer, path, text, bytes);
+    status = tern_tokenizer_open_text(path, text, bytes, out);
     tern_free(text);
-    return status;
+    return status == TERN_OK ? tern_tokenizer_read_config(*out, path) : status;
 }
 
 tern_status tern_tokenizer_open(const char *path, struct tern_tokenizer **out)
@@ -69,25 +110,12 @@ tern_status tern_tokenizer_open(const char *path, struct tern_tokenizer **out)
     } else {
         TERN_RETURN_IF_ERR(tern_path_join(file, "", path));
     }
-    struct tern_tokenizer *tokenizer = tern_alloc_zero("tokenizer", 1, sizeof *tokenizer);
-    if (tokenizer == NULL) {
-        return tern_fail(TERN_ERR_MEMORY, "cannot allocate a tokenizer");
-    }
-    tokenizer->unknown_id = tokenizer->bos_id = tokenizer->eos_id = NONE;
-    tern_status status = tern_chars_init(&tokenizer->chars);
-    if (status == TERN_OK) {
-        status = tern_gguf_is_file(file) ? tern_tokenizer_parse_gguf(tokenizer, file)
-                                         : read_json(tokenizer, file);
-    }
-    if (status == TERN_OK) {
-        status = tern_tokenizer_finish(tokenizer);
-    }
+    tern_status status = tern_gguf_is_file(file) ? open_gguf(file, out) : open_json(file, out);
     if (status != TERN_OK) {
-        tern_tokenizer_close(tokenizer);
-        return status;
+        tern_tokenizer_close(*out);
+        *out = NULL;
     }
-    *out = tokenizer;
-    return TERN_OK;
+    return status;
 }
 
 void tern_tokenizer_close(struct tern_tokenizer *tokenizer)

@@ -12,7 +12,8 @@
 
 struct tern_tokenizer;
 
-/* Reads a tokenizer.json, or the one in a folder. What it cannot do exactly as Hugging Face does
+/* Reads a tokenizer.json, the one in a folder (with the names in the tokenizer_config.json beside it),
+ * or a GGUF file's. What it cannot do exactly as Hugging Face does
  * (other models, normalizers, pre-tokenizers, ...) it refuses by name, TERN_ERR_UNSUPPORTED.
  * Owned: close. */
 TERN_MUST_CHECK tern_status tern_tokenizer_open(const char *path, struct tern_tokenizer **out);

@@ -201,6 +201,15 @@ TERN_MUST_CHECK tern_status tern_tokenizer_parse(struct tern_tokenizer *tokenize
                                                  const char *name,
                                                  const char *text,
                                                  size_t bytes);
+/* Takes bos_token and eos_token from the tokenizer_config.json beside, if there is one
+ * (tokenizer_config.c). */
+TERN_MUST_CHECK tern_status tern_tokenizer_read_config(struct tern_tokenizer *tokenizer,
+                                                       const char *json_path);
+/* A whole tokenizer from a JSON text, as tern_tokenizer_open makes of a file without others beside it. */
+TERN_MUST_CHECK tern_status tern_tokenizer_open_text(const char *name,
+                                                     const char *text,
+                                                     size_t bytes,
+                                                     struct tern_tokenizer **out);
 /* The same from a GGUF file (tokenizer_gguf.c). */
 TERN_MUST_CHECK tern_status tern_tokenizer_parse_gguf(struct tern_tokenizer *tokenizer,
                                                       const char *path);

@@ -298,6 +298,38 @@ static void test_special_tokens(void **state)
     tern_tokenizer_close(tokenizer);
 }
 
+/* tokenizer_config.json names the first and the last token, as a text or as an object. */
+static void test_names_beside(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int32_t bos, eos;
+    } good[] = {
+        {"{\"eos_token\": \"<|user|>\"}", -1, 1},
+        {"{\"eos_token\": {\"content\": \"<|user|>\"}, \"bos_token\": \"<|endoftext|>\"}", 0, 1},
+        {"{\"eos_token\": null, \"bos_token\": \"no token\"}", -1, 0},
+    };
+    tern_tokenizer_close(train_small(300));
+    struct tern_tokenizer *tokenizer;
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        write_file("tokenizer_config.json", good[i].text, strlen(good[i].text));
+        assert_ok(tern_tokenizer_open(g_folder, &tokenizer));
+        assert_int_equal(tern_tokenizer_bos(tokenizer), good[i].bos);
+        assert_int_equal(tern_tokenizer_eos(tokenizer), good[i].eos);
+        tern_tokenizer_close(tokenizer);
+    }
+    static const char *const bad[] = {"{\"eos_token\": 7}", "{\"eos_token\": {\"content\": []}}",
+                                      "{"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        write_file("tokenizer_config.json", bad[i], strlen(bad[i]));
+        assert_fails(tern_tokenizer_open(g_folder, &tokenizer), TERN_ERR_INPUT,
+                     i < 2 ? "tokenizer_config.json|eos_token" : "tokenizer_config.json|line 1");
+        assert_null(tokenizer);
+    }
+    assert_ok(tern_file_remove(at("tokenizer_config.json")));
+}
+
 /* Pieces cut where tern_tokenizer_cut says give the ids of the whole. */
 static void test_cuts_change_nothing(void **state)
 {
@@ -420,6 +452,7 @@ int main(void)
         cmocka_unit_test(test_long_words_merge_by_the_definition),
         cmocka_unit_test(test_merges_out_of_order),
         cmocka_unit_test(test_special_tokens),
+        cmocka_unit_test(test_names_beside),
         cmocka_unit_test(test_cuts_change_nothing),
         cmocka_unit_test(test_many_different_words),
         cmocka_unit_test(test_training_learns_the_most_frequent_pairs),
