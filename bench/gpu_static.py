@@ -39,7 +39,8 @@ RULES = (
     Rule(r"norm_(fwd_streamed|bwd_rows|bwd_columns)<.*, 1>", hot=False),  # rows longer than a block holds, and odd
     Rule(r"tern_fold_kernel"),  # partial sums of few rows
     Rule(r"cross_entropy_kernel", "load"),
-    Rule(r"sumsq_kernel", "load"),
+    Rule(r"sumsq_kernel<.*>", "load"),
+    Rule(r"clip_kernel"),  # one block, once a step: an addition waits for the one before
     Rule(r"tern_span_kernel<[48], \d, (adamw|act_fwd|act_bwd|add)_op<.*>>", "load store"),
     Rule(r"tern_span_kernel<4, \d, cast_op<float, unsigned short>>", "load"),
     Rule(r"tern_span_kernel<4, \d, cast_op<unsigned short, float>>", "store"),
