@@ -51,8 +51,13 @@ static tern_status add_runner(struct tern_runners *runners, const char *backend,
 
 static tern_status add_backend(struct tern_runners *runners,
                                const struct tern_backend_info *info,
-                               const char *only_isa)
+                               const char *only_isa,
+                               bool is_asked)
 {
+    if (info->reason[0] != '\0' && is_asked) { /* else every case of it would pass */
+        return tern_fail(TERN_ERR_UNSUPPORTED, "TERN_BACKEND=%s cannot run here: %s", info->name,
+                         info->reason);
+    }
     if (info->reason[0] != '\0') {
         struct tern_runner *runner = &runners->list[runners->count++];
         *runner = (struct tern_runner){.backend = info->name};
@@ -86,7 +91,8 @@ tern_status tern_runners_open(struct tern_runners *runners)
     for (int i = 0; i < count && i < BACKENDS_MAX; i++) {
         if (only == NULL || strcmp(only, infos[i].name) == 0) {
             TERN_GOTO_IF_ERR(status,
-                             add_backend(runners, &infos[i], isa_text[0] == '\0' ? NULL : isa_text),
+                             add_backend(runners, &infos[i], isa_text[0] == '\0' ? NULL : isa_text,
+                                         only != NULL),
                              fail);
         }
     }
