@@ -2,6 +2,7 @@
 #include "runtime/chat/learn.h"
 
 #include "runtime/base/mem.h"
+#include "runtime/chat/chat.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,7 @@ struct tern_learner {
     const struct tern_template *template;
     const struct tern_tokenizer *tokenizer;
     struct tern_encoder *encoder;
+    int32_t end_id; /* of a turn of the assistant; -1: unknown */
     struct tern_jinja_output whole, before, with;
     struct tern_jinja_span *spans;
     int64_t span_count, span_capacity;
@@ -34,6 +36,9 @@ tern_status tern_learner_create(const struct tern_template *template,
     }
     learner->template = template;
     learner->tokenizer = tokenizer;
+    if (tern_chat_end(template, tokenizer, &learner->end_id) != TERN_OK) {
+        learner->end_id = -1; /* a template that wants other messages than these: its spans tell */
+    }
     tern_status status = tern_encoder_create(tokenizer, &learner->encoder);
     if (status != TERN_OK) {
         tern_learner_destroy(learner);
@@ -270,6 +275,15 @@ static bool is_blank(const struct tern_learner *l, int64_t token)
 static void settle_end(const struct tern_learner *l, int64_t first, int64_t *last)
 {
     int64_t end = *last;
+    for (int64_t i = end; i > first && l->end_id >= 0; i--) {
+        if (l->ids.data[i - 1] == l->end_id) { /* behind it: what ends the whole */
+            *last = i;
+            return;
+        }
+        if (!is_blank(l, i - 1) && !tern_tokenizer_is_special(l->tokenizer, l->ids.data[i - 1])) {
+            break;
+        }
+    }
     while (end > first && !tern_tokenizer_is_special(l->tokenizer, l->ids.data[end - 1]) &&
            is_blank(l, end - 1)) {
         end--;

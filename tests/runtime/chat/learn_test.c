@@ -83,6 +83,11 @@ static void test_what_is_learned(void **state)
          "'assistant' %}<think>\n\n</think>{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
          "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}",
          two_turns, "[ one\n<|im_end|>][<think>\n\n</think>two<|im_end|>]"},
+        /* more than the turn ends with the conversation */
+        {"{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+         "{% if add_generation_prompt %}<|im_start|>assistant\n{% else %}<|endoftext|>\n{% endif "
+         "%}",
+         two_turns, "[ one\n<|im_end|>][two<|im_end|>]"},
         /* no token ends a turn */
         {"{% for m in messages %}{% if m.role == 'user' %}Q: {{ m.content }}\nA:{% else %} {{ "
          "m.content }}\n{% endif %}{% endfor %}",
