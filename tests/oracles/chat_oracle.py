@@ -222,7 +222,6 @@ def random_expressions():
 
     def run(item):
         index, source = item
-        place = folder / str(index % 2)
         try:
             want = _compile_jinja_template(source).render(messages=messages, tools=None, documents=None, add_generation_prompt=False, **values)
         except Exception:

@@ -8,7 +8,6 @@ back as they were.
 """
 import importlib.resources
 import pathlib
-import subprocess
 import sys
 
 from llama_source import llama_source
