@@ -106,7 +106,11 @@ tern_status tern_tokenizer_open(const char *path, struct tern_tokenizer **out)
     *out = NULL;
     char file[TERN_PATH_BYTES];
     if (tern_file_is_folder(path)) {
-        TERN_RETURN_IF_ERR(tern_path_join(file, path, "tokenizer.json"));
+        /* a checkpoint's folder lies two below its run's, which has the tokenizer */
+        TERN_RETURN_IF_ERR(tern_path_join(file, path, "MANIFEST.json"));
+        bool is_checkpoint = tern_file_exists(file);
+        TERN_RETURN_IF_ERR(
+            tern_path_join(file, path, is_checkpoint ? "../../tokenizer.json" : "tokenizer.json"));
     } else {
         TERN_RETURN_IF_ERR(tern_path_join(file, "", path));
     }

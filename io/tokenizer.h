@@ -29,7 +29,10 @@ int32_t tern_tokenizer_eos(const struct tern_tokenizer *tokenizer);
 int32_t tern_tokenizer_bos(const struct tern_tokenizer *tokenizer);
 bool tern_tokenizer_is_special(const struct tern_tokenizer *tokenizer, int32_t id);
 int64_t tern_tokenizer_merge_count(const struct tern_tokenizer *tokenizer);
-/* XXH3-128 (hex) of the file it was read from. */
+/* Appends lines that say what kind it is: "model       byte-level BPE\n" and so on. */
+TERN_MUST_CHECK tern_status tern_tokenizer_describe(const struct tern_tokenizer *tokenizer,
+                                                    struct tern_text *out);
+/* XXH3-128 (hex) of the file it was read from; of what decides the ids for a GGUF file. */
 const char *tern_tokenizer_hash(const struct tern_tokenizer *tokenizer);
 /* Ids that the file's post-processor puts before and after a text (BOS, EOS), borrowed; none for
  * GPT-2's kind. */

@@ -1,4 +1,5 @@
-/* tokenizer_finish.c - what follows from a whole vocabulary: where words and texts may be cut. */
+/* tokenizer_finish.c - what follows from a whole vocabulary: where words and texts may be cut, what
+ * kind of tokenizer it is in words. */
 #include "io/tokenizer_internal.h"
 
 #include <string.h>
@@ -150,4 +151,47 @@ tern_status tern_tokenizer_finish(struct tern_tokenizer *tokenizer)
         tokenizer->cut_rule = TERN_CUT_NEVER;
     }
     return TERN_OK;
+}
+
+static const char *name_of_split(const struct tern_split_step *step)
+{
+    static const char *const names[] = {
+        [TERN_SPLIT_GPT2] = "GPT-2's pattern",    [TERN_SPLIT_LLAMA3] = "Llama 3's pattern",
+        [TERN_SPLIT_QWEN2] = "Qwen 2's pattern",  [TERN_SPLIT_QWEN35] = "Qwen 3.5's pattern",
+        [TERN_SPLIT_TEKKEN] = "Tekken's pattern", [TERN_SPLIT_DIGIT] = "digits alone",
+        [TERN_SPLIT_DIGITS] = "digits apart",     [TERN_SPLIT_DIGITS3] = "digits in threes",
+        [TERN_SPLIT_STRING] = "a fixed string",   [TERN_SPLIT_METASPACE] = "blanks as marks",
+        [TERN_SPLIT_PREFIX] = "a blank first",
+    };
+    return names[step->kind];
+}
+
+tern_status tern_tokenizer_describe(const struct tern_tokenizer *tokenizer, struct tern_text *out)
+{
+    static const char *const models[] = {
+        [TERN_MODEL_BYTES] = "byte-level BPE",
+        [TERN_MODEL_CHARS] = "BPE over characters",
+        [TERN_MODEL_UNIGRAM] = "unigram",
+    };
+    static const char *const normals[] = {
+        [TERN_NORMAL_NFC] = "NFC",
+        [TERN_NORMAL_PREPEND] = "prepend",
+        [TERN_NORMAL_REPLACE] = "replace",
+    };
+    TERN_RETURN_IF_ERR(
+        tern_text_printf(out, "model       %s%s%s\n", models[tokenizer->model],
+                         tokenizer->ignore_merges ? ", whole words first" : "",
+                         tokenizer->has_fallback ? ", bytes for what is unknown" : ""));
+    TERN_RETURN_IF_ERR(tern_text_printf(out, "normalizer  "));
+    for (int i = 0; i < tokenizer->normal_count; i++) {
+        TERN_RETURN_IF_ERR(
+            tern_text_printf(out, "%s%s", i > 0 ? ", " : "", normals[tokenizer->normal[i].kind]));
+    }
+    TERN_RETURN_IF_ERR(
+        tern_text_printf(out, "%s\nsplit by    ", tokenizer->normal_count == 0 ? "none" : ""));
+    for (int i = 0; i < tokenizer->split_count; i++) {
+        TERN_RETURN_IF_ERR(
+            tern_text_printf(out, "%s%s", i > 0 ? ", " : "", name_of_split(&tokenizer->splits[i])));
+    }
+    return tern_text_printf(out, "%s\n", tokenizer->split_count == 0 ? "nothing" : "");
 }

@@ -91,7 +91,7 @@ static tern_status run_prepare(int argc, char **argv)
     struct tern_prepare prepare = {0};
     const struct tern_option options[] = {
         {"tokenizer", TERN_OPTION_STRING, &tokenizer_path, "FILE",
-         "a tokenizer.json, or a folder with one (required)", 0, 0, NULL},
+         "a tokenizer.json, a folder with one, or a GGUF file (required)", 0, 0, NULL},
         {"out", TERN_OPTION_STRING, &prepare.out_prefix, "PREFIX",
          "writes PREFIX.bin and PREFIX.idx (Megatron's format) (required)", 0, 0, NULL},
         {"val-fraction", TERN_OPTION_F64, &prepare.val_fraction, "X",

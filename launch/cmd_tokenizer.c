@@ -240,9 +240,10 @@ static tern_status check_input(const char *command,
                                const char *file)
 {
     if (tokenizer == NULL) {
-        return tern_fail(
-            TERN_ERR_USAGE,
-            "%s: --tokenizer is missing; expected a tokenizer.json or a model's folder", command);
+        return tern_fail(TERN_ERR_USAGE,
+                         "%s: --tokenizer is missing; expected a tokenizer.json, a model's folder "
+                         "or a GGUF file",
+                         command);
     }
     if (text != NULL && file != NULL) {
         return tern_fail(TERN_ERR_USAGE,
@@ -262,7 +263,7 @@ static tern_status run_encode(int argc, char **argv)
     struct encode_job job = {0};
     const struct tern_option options[] = {
         {"tokenizer", TERN_OPTION_STRING, &path, "FILE",
-         "a tokenizer.json, or a folder with one (required)", 0, 0, NULL},
+         "a tokenizer.json, a folder with one, or a GGUF file (required)", 0, 0, NULL},
         {"text", TERN_OPTION_STRING, &text, "S", "the text itself", 0, 0, NULL},
         {"file", TERN_OPTION_STRING, &file, "F", "a file to read (default: standard input)", 0, 0,
          NULL},
@@ -387,7 +388,7 @@ static tern_status run_decode(int argc, char **argv)
     struct decode_job job = {0};
     const struct tern_option options[] = {
         {"tokenizer", TERN_OPTION_STRING, &path, "FILE",
-         "a tokenizer.json, or a folder with one (required)", 0, 0, NULL},
+         "a tokenizer.json, a folder with one, or a GGUF file (required)", 0, 0, NULL},
         {"text", TERN_OPTION_STRING, &text, "S", "the ids themselves", 0, 0, NULL},
         {"file", TERN_OPTION_STRING, &file, "F", "a file of ids (default: standard input)", 0, 0,
          NULL},
@@ -433,6 +434,7 @@ static tern_status print_info(const struct tern_tokenizer *tokenizer, struct ter
 {
     char number[TERN_TEXT_BYTES_BYTES];
     int64_t vocab = tern_tokenizer_vocab_size(tokenizer);
+    TERN_RETURN_IF_ERR(tern_tokenizer_describe(tokenizer, out));
     TERN_RETURN_IF_ERR(
         tern_text_printf(out, "vocabulary  %s tokens\n", tern_text_commas(vocab, number)));
     TERN_RETURN_IF_ERR(tern_text_printf(
@@ -469,13 +471,14 @@ static tern_status run_info(int argc, char **argv)
     const char *path = NULL;
     const struct tern_option options[] = {
         {"tokenizer", TERN_OPTION_STRING, &path, "FILE",
-         "a tokenizer.json, or a folder with one (required)", 0, 0, NULL},
+         "a tokenizer.json, a folder with one, or a GGUF file (required)", 0, 0, NULL},
     };
     const struct tern_command_spec spec = {
         .name = "tokenizer info",
         .usage = "--tokenizer FILE",
         .summary =
-            "Prints the size of the vocabulary, its special tokens and the hash of the file.",
+            "Prints the kind of tokenizer, the size of the vocabulary, its special tokens and the "
+            "hash of the file.",
         .example = "tern tokenizer info --tokenizer tokenizer.json",
         .options = options,
         .option_count = COUNT(options),
