@@ -109,8 +109,8 @@ def load(folder):
     return AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
 
 
-def scores(tern, model, ids, vocab):
-    words = ["score", model, "--ids", " ".join(map(str, ids)), "--top", str(vocab)]
+def scores(tern, model, ids, vocab, top=None):
+    words = ["score", model, "--ids", " ".join(map(str, ids)), "--top", str(top or vocab)]
     rows = [json.loads(line) for line in run(tern, *words).splitlines()]
     out = np.full((len(rows), vocab), -np.inf)
     for at, row in enumerate(rows):
@@ -223,7 +223,21 @@ def check_smollm2(tern, scratch):
     with open(text, "w") as out:
         out.write((__doc__ + PROMPT) * 3)
     before = perplexity(tern, source, text)
-    for dtype, most in (("f32", 1.001), ("f16", 1.01), ("bf16", 1.01), ("q8_0", 1.01), ("q4_k_m", 1.10), ("q4_0", 1.10)):
+    folder = os.path.join(scratch, "smollm2")
+    run(tern, "export", source, folder, "--format", "hf")
+    tokenizer, net = AutoTokenizer.from_pretrained(folder), load(folder)
+    ids = tokenizer.encode(PROMPT)
+    found = scores(tern, source, ids, net.config.vocab_size, top=1000)
+    expected = torch.log_softmax(torch.from_numpy(logits_of(net, ids)), -1).numpy()
+    known = np.isfinite(found)  # the thousand most likely
+    worst = float(np.abs(found[known] - expected[known]).max())
+    require(worst < 2e-3, "SmolLM2 as a folder differs by", worst)
+    again = os.path.join(scratch, "again.gguf")
+    run(tern, "export", folder, again, "--format", "gguf", "--dtype", "f16")
+    require(perplexity(tern, again, text) / before < 1.01, "SmolLM2 from GGUF to a folder to GGUF is worse")
+    os.remove(again)
+    print(f"export_oracle: SmolLM2 as a folder: {worst:.1e} from the file it is from, {len(ids)} tokens alike", flush=True)
+    for dtype, most in (("f32", 1.001), ("f16", 1.01), ("bf16", 1.01), ("q8_0", 1.01), ("q4_k_m", 1.15), ("q4_0", 1.40)):
         file = os.path.join(scratch, dtype + ".gguf")
         run(tern, "export", source, file, "--format", "gguf", "--dtype", dtype)
         after = perplexity(tern, file, text)
