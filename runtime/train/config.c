@@ -89,7 +89,7 @@ static const struct tern_config_row g_rows[] = {
     {"data", "weights", TERN_CONFIG_DOUBLES, AT(data.weights), 0, ABOVE_0, NO_MAX, NULL, NULL, "",
      "share of tokens from each data.train entry; none: by size"},
     {"data", "format", TERN_CONFIG_ENUM, AT(data.format), 0, 0, 0, g_formats, "text", "",
-     "what a record is"},
+     "text; chat: JSON lines with \"messages\", of which only what the assistant says is learned"},
 
     {"train", "steps", TERN_CONFIG_I64, AT(train.steps), 0, 0, 1e12, NULL, NULL, "steps",
      "length of the run; this or train.tokens"},
