@@ -301,12 +301,14 @@ static void run_chunk(struct gemm_job *job)
     tern_cpu_parallel(job->device, tiles, tile_task, job);
 }
 
-/* Length of a block of k: equal blocks, none longer than the variant's. Depends on k and the
- * variant only. */
-static int64_t block_length(int64_t k, const struct tern_gemm_kernel *kernel)
+/* Length of a block of k: equal blocks, none longer than the variant's; of stored weights whole blocks, so that none is
+ * decoded twice. Depends on k, the variant and the type of b only. */
+static int64_t block_length(const struct tern_gemm_args *g, const struct tern_gemm_kernel *kernel)
 {
-    int64_t blocks = ceil_div(k, kernel->k_block);
-    return round_up(ceil_div(k, blocks), kernel->k_unit);
+    int64_t stored = tern_dtype_block_elements(g->b_dtype);
+    int64_t unit = max_i64(kernel->k_unit, stored);
+    int64_t longest = max_i64(unit, kernel->k_block / stored * stored);
+    return round_up(ceil_div(g->k, ceil_div(g->k, longest)), unit);
 }
 
 /* Workspace: [packed a | packed b | sums]. */
@@ -327,7 +329,7 @@ static void run_packed(struct tern_cpu_device *device,
 {
     struct gemm_job job = {.args = g, .kernel = kernel, .device = device};
     int64_t pack = pack_bytes(device);
-    job.k_block = block_length(g->k, kernel);
+    job.k_block = block_length(g, kernel);
     /* The longest k chunk with room for a tile's panels on both sides. */
     int64_t side = max_i64(a_panel_bytes(kernel, 1) * 4, b_panel_bytes(kernel, 1) * 4);
     int64_t k_max = min_i64(K_CHUNK_MAX, pack / side);
@@ -367,6 +369,17 @@ static void run_packed(struct tern_cpu_device *device,
     }
 }
 
+/* Whether codes go straight into sums: bf16 would have weights rounded. */
+static bool is_fused(const struct tern_gemm_args *g)
+{
+    return g->compute != TERN_BF16 && tern_cpu_stored_has(g->b_dtype);
+}
+
+int64_t tern_gemm_few_rows(const struct tern_gemm_args *args)
+{
+    return is_fused(args) ? TERN_GEMM_FEW_ROWS_STORED : TERN_GEMM_FEW_ROWS;
+}
+
 /* Rows of k decoded values that fit in a thread's scratch behind its sums. */
 static int64_t decoded_rows(int64_t k)
 {
@@ -386,8 +399,8 @@ static bool run_fused_few(const struct few_job *job, const struct tern_gemm_few 
 {
     const struct tern_gemm_args *g = job->args;
     size_t row_bytes;
-    if (g->compute == TERN_BF16 || !tern_dtype_row_bytes(g->b_dtype, g->ldb, &row_bytes)) {
-        return false; /* weights are rounded */
+    if (!is_fused(g) || !tern_dtype_row_bytes(g->b_dtype, g->ldb, &row_bytes)) {
+        return false;
     }
     const struct tern_stored_rows rows = {.x = job->a,
                                           .sums = job->a + g->m * g->k,
@@ -559,7 +572,7 @@ enum tern_gemm_variant tern_gemm_pick_variant(const struct tern_gemm_args *g,
 {
     /* The few-rows kernels read b as stored, so they cannot round it. */
     bool rounds_b = g->compute == TERN_BF16 && g->b_dtype == TERN_F32;
-    if (g->m <= TERN_GEMM_FEW_ROWS && !rounds_b) {
+    if (g->m <= tern_gemm_few_rows(g) && !rounds_b) {
         return level >= TERN_CPU_AVX512 ? TERN_GEMM_FEW_AVX512
                : level >= TERN_CPU_AVX2 ? TERN_GEMM_FEW_AVX2
                                         : TERN_GEMM_FEW_GENERIC;
@@ -586,7 +599,7 @@ tern_status tern_gemm_run(struct tern_cpu_device *device,
     if (args->k == 0) {
         run_empty(device, args);
     } else if (variant >= TERN_GEMM_FEW_GENERIC) {
-        TERN_CHECK(args->m <= TERN_GEMM_FEW_ROWS && few_fits(device, args));
+        TERN_CHECK(args->m <= tern_gemm_few_rows(args) && few_fits(device, args));
         run_few(device, args, few_kernel(variant));
     } else {
         run_packed(device, args, g_kernels[variant]);

@@ -28,9 +28,12 @@ enum tern_gemm_variant {
 
 enum {
     TERN_GEMM_FEW_ROWS = 8,
-    TERN_GEMM_LANES_MAX = 32, /* the widest panel */
+    TERN_GEMM_FEW_ROWS_STORED = 32, /* of a against blocks: packing them takes as long */
+    TERN_GEMM_LANES_MAX = 32,       /* the widest panel */
 };
 
+/* The most rows of a that the few-rows variants take with this b. */
+int64_t tern_gemm_few_rows(const struct tern_gemm_args *args);
 const char *tern_gemm_variant_name(enum tern_gemm_variant variant);
 /* A pure function of its arguments: equal machines choose alike. */
 enum tern_gemm_variant tern_gemm_pick_variant(const struct tern_gemm_args *args,

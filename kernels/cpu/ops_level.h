@@ -40,6 +40,12 @@ struct tern_stored_rows {
     int64_t ld, ld_sums;
 };
 
+/* The block types that tern_cpu_stored_few takes. */
+static inline bool tern_cpu_stored_has(enum tern_dtype dtype)
+{
+    return dtype == TERN_Q4_0 || dtype == TERN_Q4_1 || dtype == TERN_Q5_0 || dtype == TERN_Q5_1 ||
+           dtype == TERN_Q8_0 || dtype == TERN_Q4_K || dtype == TERN_Q5_K || dtype == TERN_Q6_K;
+}
 /* c[r * ldc] = one row of k stored weights times row r of a, for r < m. False: not for this dtype. */
 #define TERN_CPU_DECLARE_STORED(level) \
     bool tern_cpu_stored_few_##level(enum tern_dtype dtype, const void *row, int64_t k, \

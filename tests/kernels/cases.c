@@ -497,6 +497,7 @@ static void add_stored(void)
         add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(5, 70, k, odd, 1, 0, 1, MIX_ALL, 1, type));
         add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(37, 67, k, 0, 1, 0, 2 * odd, mix, 0, type));
         add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(9, 40, k, 0, 1, 1, 0, MIX_WIDE_D, 0, type));
+        add(TERN_OP_GEMM, TERN_DATA_NORMAL, DIMS(31, 9, k, 1, 1, 0, 1, MIX_STORED, 0, type));
         add(TERN_OP_EMBED_FWD, TERN_DATA_NORMAL, DIMS(6, 3, k, 5, odd, 0, 0, odd, type));
         bench(TERN_OP_GEMM, DIMS(1, 2048, 2048, 0, 1, 0, 0, MIX_STORED, 0, type));
         bench(TERN_OP_GEMM, DIMS(256, 2048, 2048, 0, 1, 0, 0, MIX_STORED, 0, type));
