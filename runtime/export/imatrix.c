@@ -58,17 +58,17 @@ static tern_status find(const struct tern_export_imatrix *imatrix,
     return TERN_OK;
 }
 
-/* Sums over counts, made to have the mean 1: only proportions matter, and f32 holds their squares. */
+/* Sums in `out` become importances: divided by the count, then made to have the mean 1, because only proportions
+ * matter and f32 holds their squares. */
 static tern_status divide(const struct tern_export_imatrix *imatrix,
                           const char *name,
-                          const float *sums,
                           float count,
                           int64_t width,
                           float *out)
 {
     double total = 0;
     for (int64_t i = 0; i < width; i++) {
-        out[i] = count > 0 ? sums[i] / count : 1;
+        out[i] = count > 0 ? out[i] / count : 1;
         if (!(out[i] >= 0) || !isfinite(out[i])) {
             return tern_fail(TERN_ERR_INPUT,
                              "%s: column %lld of '%s' has the importance %g, expected 0 or more",
@@ -109,8 +109,11 @@ tern_status tern_export_imatrix_find(struct tern_export_imatrix *imatrix,
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate %lld importances", (long long)width);
     }
     imatrix->values = values;
-    TERN_RETURN_IF_ERR(divide(imatrix, name, (const float *)sums->data + part * width,
-                              ((const float *)counts->data)[part], width, values));
+    float count; /* of any alignment in the file, as the sums are */
+    memcpy(&count, (const char *)counts->data + (size_t)part * sizeof count, sizeof count);
+    memcpy(values, (const char *)sums->data + (size_t)(part * width) * sizeof *values,
+           (size_t)width * sizeof *values);
+    TERN_RETURN_IF_ERR(divide(imatrix, name, count, width, values));
     *out = values;
     return TERN_OK;
 }
