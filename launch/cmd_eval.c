@@ -64,15 +64,15 @@ out:
 }
 
 /* Bytes of text that the predicted tokens stand for; -1 without a tokenizer. */
-static int64_t predicted_bytes(const struct tern_loaded *loaded, const int32_t *ids, int64_t count)
+static int64_t predicted_bytes(const struct tern_loaded *loaded, const struct tern_eval_text *text)
 {
     if (loaded->tokenizer == NULL) {
         return -1;
     }
     int64_t total = 0;
-    for (int64_t i = 1; i < count; i++) {
+    for (int64_t i = text->prefix_count > 0 ? 0 : 1; i < text->count; i++) {
         size_t bytes = 0;
-        if (tern_tokenizer_piece(loaded->tokenizer, ids[i], &bytes) != NULL) {
+        if (tern_tokenizer_piece(loaded->tokenizer, text->ids[i], &bytes) != NULL) {
             total += (int64_t)bytes;
         }
     }
@@ -123,8 +123,12 @@ static tern_status run(const char *model, const char *text, const char *shard, i
                      text != NULL ? read_text(&loaded, text, &ids, &count)
                                   : read_tokens(&loaded, shard, context, &ids, &count),
                      out);
-    TERN_GOTO_IF_ERR(status, tern_evaluate(&loaded, ids, count, context, &result), out);
-    print_result(&loaded, &result, context, predicted_bytes(&loaded, ids, count));
+    struct tern_eval_text sequence = {.ids = ids, .count = count, .context = context};
+    if (text != NULL) {
+        sequence.prefix = tern_tokenizer_prefix(loaded.tokenizer, &sequence.prefix_count);
+    }
+    TERN_GOTO_IF_ERR(status, tern_evaluate(&loaded, &sequence, &result), out);
+    print_result(&loaded, &result, context, predicted_bytes(&loaded, &sequence));
 out:
     tern_free(ids);
     tern_loaded_close(&loaded);
@@ -159,8 +163,10 @@ tern_status tern_command_eval(int argc, char **argv, int *exit_code)
     const struct tern_command_spec spec = {
         .name = "eval",
         .usage = "MODEL (--text FILE | --tokens PREFIX) [options]",
-        .summary = "Negative log-likelihood a token (natural log), perplexity and bits a byte, as "
-                   "one JSON object.",
+        .summary =
+            "Negative log-likelihood a token (natural log), perplexity and bits a byte, as "
+            "one JSON object. Windows of a text begin as prompts do (BOS, where the tokenizer "
+            "has one).",
         .example = "tern eval runs/a --text book.txt --context 256",
         .options = options,
         .option_count = (int)(sizeof options / sizeof options[0]),

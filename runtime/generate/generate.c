@@ -198,9 +198,10 @@ out:
     return status;
 }
 
-/* Window of n inputs from ids on; ids[n] is the last target. */
+/* A window of n inputs; targets of -1 count nothing. */
 static tern_status evaluate_window(struct tern_infer *infer,
                                    const int32_t *ids,
+                                   const int32_t *targets,
                                    int64_t n,
                                    struct tern_eval_result *result)
 {
@@ -209,12 +210,12 @@ static tern_status evaluate_window(struct tern_infer *infer,
     tern_infer_expect(infer, n);
     for (int64_t at = 0; at < n; at += EVAL_CHUNK) {
         int64_t some = n - at < EVAL_CHUNK ? n - at : EVAL_CHUNK;
-        TERN_RETURN_IF_ERR(tern_infer_nll(infer, ids + at, ids + at + 1, some, nll));
+        TERN_RETURN_IF_ERR(tern_infer_nll(infer, ids + at, targets + at, some, nll));
         for (int64_t i = 0; i < some; i++) {
             result->nll += nll[i];
+            result->tokens += targets[at + i] >= 0;
         }
     }
-    result->tokens += n;
     return TERN_OK;
 }
 
@@ -227,33 +228,65 @@ static tern_status check_ids(const struct tern_loaded *loaded, const int32_t *id
                              (long long)i, ids[i], (long long)loaded->model.config.vocab_size);
         }
     }
-    if (count < 2) {
-        return tern_fail(TERN_ERR_INPUT, "the text has %lld tokens, expected at least 2",
-                         (long long)count);
+    return TERN_OK;
+}
+
+/* Windows one after the other: each begins with the prefix, if there is one, and goes on where the
+ * last one ended. window: inputs of one; both buffers hold as many and one more. */
+static tern_status evaluate_all(struct tern_infer *infer,
+                                const struct tern_eval_text *text,
+                                int64_t window,
+                                int32_t *ids,
+                                int32_t *targets,
+                                struct tern_eval_result *result)
+{
+    int64_t before = text->prefix_count;
+    int64_t at = before > 0 ? 0 : 1; /* of the token predicted next */
+    while (at < text->count) {
+        int64_t left = text->count - at;
+        int64_t inputs = left + (before > 0 ? before - 1 : 0);
+        inputs = inputs < window ? inputs : window;
+        for (int64_t i = 0; i < inputs + 1; i++) { /* the last one is a target only */
+            int64_t from = before > 0 ? at + i - before : at + i - 1;
+            ids[i] = i < before ? text->prefix[i] : text->ids[from];
+        }
+        for (int64_t i = 0; i < inputs; i++) {
+            targets[i] = i + 1 < before ? -1 : ids[i + 1];
+        }
+        TERN_RETURN_IF_ERR(evaluate_window(infer, ids, targets, inputs, result));
+        at += inputs - (before > 0 ? before - 1 : 0);
     }
     return TERN_OK;
 }
 
 tern_status tern_evaluate(struct tern_loaded *loaded,
-                          const int32_t *ids,
-                          int64_t count,
-                          int64_t context,
+                          const struct tern_eval_text *text,
                           struct tern_eval_result *result)
 {
     *result = (struct tern_eval_result){0};
-    TERN_RETURN_IF_ERR(check_ids(loaded, ids, count));
-    int64_t window = context < count - 1 ? context : count - 1;
+    TERN_RETURN_IF_ERR(check_ids(loaded, text->ids, text->count));
+    TERN_RETURN_IF_ERR(check_ids(loaded, text->prefix, text->prefix_count));
+    int64_t whole = text->count - 1 + text->prefix_count;
+    int64_t window = text->context < whole ? text->context : whole;
+    if (text->count < 2 || window <= text->prefix_count) {
+        return tern_fail(TERN_ERR_INPUT,
+                         "the text has %lld tokens, a window %lld, expected at least 2 beside the "
+                         "%d that each window begins with",
+                         (long long)text->count, (long long)window, text->prefix_count);
+    }
     struct tern_infer_options options = {.positions = window,
                                          .chunk = window < EVAL_CHUNK ? window : EVAL_CHUNK};
     struct tern_infer *infer = NULL;
-    tern_status status = TERN_OK;
-    TERN_RETURN_IF_ERR(
-        tern_infer_create(&loaded->model, loaded->device, &loaded->placed, &options, &infer));
-    for (int64_t at = 0; at + 1 < count; at += window) {
-        int64_t n = count - 1 - at < window ? count - 1 - at : window;
-        TERN_GOTO_IF_ERR(status, evaluate_window(infer, ids + at, n, result), out);
+    int32_t *ids = tern_alloc("eval", 2 * (size_t)(window + 1) * sizeof *ids);
+    if (ids == NULL) {
+        return tern_fail(TERN_ERR_MEMORY, "cannot allocate a window");
     }
-out:
+    tern_status status =
+        tern_infer_create(&loaded->model, loaded->device, &loaded->placed, &options, &infer);
+    if (status == TERN_OK) {
+        status = evaluate_all(infer, text, window, ids, ids + window + 1, result);
+    }
     tern_infer_destroy(infer);
+    tern_free(ids);
     return status;
 }

@@ -30,16 +30,22 @@ TERN_MUST_CHECK tern_status tern_generate(struct tern_loaded *loaded,
                                           const struct tern_generate_request *request,
                                           struct tern_generate_result *result);
 
-/* Sum of nll of a token sequence in windows of `context`, each predicted from those before it in
- * its window. */
+/* A token sequence in windows of `context` inputs, each predicted from those before it in its
+ * window. With a prefix (the BOS that a model is used to) each window begins with it, and every
+ * token of the text is predicted; without one the first of the text is not. */
+struct tern_eval_text {
+    const int32_t *ids;
+    int64_t count;
+    const int32_t *prefix;
+    int prefix_count;
+    int64_t context;
+};
 struct tern_eval_result {
-    double nll;
+    double nll;     /* sum */
     int64_t tokens; /* predicted */
 };
 TERN_MUST_CHECK tern_status tern_evaluate(struct tern_loaded *loaded,
-                                          const int32_t *ids,
-                                          int64_t count,
-                                          int64_t context,
+                                          const struct tern_eval_text *text,
                                           struct tern_eval_result *result);
 
 /* One row a position of the sequence: called in order; logits (V) of the *next* token after it. */

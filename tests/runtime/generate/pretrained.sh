@@ -54,7 +54,7 @@ echo "ok: bf16 weights"
 # What does not fit together is refused by name, with status 2, and whatever a config asks for is not allocated. (A build
 # with sanitizers takes its shadow memory and cannot be held to a limit.)
 limit=400000
-(ulimit -v $limit && "$tern" --version >/dev/null 2>&1) || limit=unlimited
+{ (ulimit -v $limit && "$tern" --version >/dev/null 2>&1); } 2>/dev/null || limit=unlimited
 base=$golden/mistral
 broken() { # NAME SED_SCRIPT WORDS...
     local name=$1 script=$2
