@@ -2,8 +2,6 @@
  * they take along; as Hugging Face's AddedVocabulary finds them. */
 #include "io/tokenizer_internal.h"
 
-#include <string.h>
-
 tern_status tern_added_index(struct tern_tokenizer *tokenizer)
 {
     struct tern_normalizer normalizer = {0};

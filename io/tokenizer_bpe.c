@@ -8,7 +8,6 @@
 #include "runtime/base/check.h"
 #include "runtime/base/mem.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,9 +1,7 @@
 /* tokenizer_decode.c - ids to bytes, and what a decoder does to the beginning of a text. */
 #include "io/tokenizer_internal.h"
-#include "runtime/base/mem.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 void tern_decoder_init(struct tern_decoder *decoder,
                        const struct tern_tokenizer *tokenizer,

@@ -68,7 +68,7 @@ struct tern_split_step {
     bool splits;                       /* METASPACE: a word begins at each mark */
 };
 
-/* ---- vocabulary (tokenizer.c) ---- */
+/* ---- vocabulary (tokenizer_vocab.c) ---- */
 
 struct tern_piece {
     uint32_t offset, bytes;    /* what it decodes to; into blob */
