@@ -1,40 +1,39 @@
 #!/bin/bash
-# fuzz.sh - builds the libFuzzer programs of tests/fuzz/ with clang and runs each for a while from its corpus.
+# fuzz.sh - builds the libFuzzer programs of tests/fuzz with clang, AddressSanitizer and UndefinedBehaviorSanitizer, and
+# runs each for a while from its corpus. Ends with 1 at the first finding, whose input is left in BUILD_FOLDER/findings.
 #
-#   tests/fuzz.sh [SECONDS [NAME...]]     60 seconds each, all of them; what they find is left in build/fuzz/found/
-#
-# Exits with 1 if one finds a crash, a hang, a leak or 600 MB of memory in use.
+#   tests/fuzz.sh SECONDS_EACH [BUILD_FOLDER] [NAME ...]     (default: build/fuzz, every target)
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-seconds=${1:-60}
-shift || true
+seconds=${1:?usage: tests/fuzz.sh SECONDS_EACH [BUILD_FOLDER] [NAME ...]}
+build=${2:-$root/build/fuzz}
+shift $(($# < 2 ? $# : 2))
 names=("$@")
-if [ ${#names[@]} = 0 ]; then
-    for source in "$root"/tests/fuzz/*_fuzz.c; do
-        name=$(basename "$source" _fuzz.c)
-        names+=("$name")
+if [ ${#names[@]} -eq 0 ]; then
+    for file in "$root"/tests/fuzz/*_fuzz.c; do
+        names+=("$(basename "$file" _fuzz.c)")
     done
 fi
-command -v clang >/dev/null || { echo "fuzz.sh: needs clang (apt-get install clang)" >&2; exit 2; }
-launcher=()
-if command -v ccache >/dev/null; then
-    launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache)
-fi
-cmake -S "$root" -B "$root/build/fuzz" -G Ninja -DCMAKE_C_COMPILER=clang -DTERN_FUZZ=ON -DTERN_CUDA=OFF -DTERN_MPI=OFF \
-    "${launcher[@]}" >/dev/null
-cmake --build "$root/build/fuzz" --target "${names[@]/#/fuzz_}"
-failed=()
-for name in "${names[@]}"; do
-    mkdir -p "$root/build/fuzz/found/$name" "$root/build/fuzz/corpus/$name"
-    echo "== $name, $seconds s"
-    "$root/build/fuzz/bin/fuzz_$name" -max_total_time="$seconds" -timeout=25 -rss_limit_mb=600 -print_final_stats=1 \
-        -artifact_prefix="$root/build/fuzz/found/$name/" "$root/build/fuzz/corpus/$name" \
-        "$root/tests/fuzz/corpus/$name" 2>&1 | grep -E "^(==|ERROR|SUMMARY|stat::|Done)|ERROR:" || true
-    if [ -n "$(ls "$root/build/fuzz/found/$name")" ]; then
-        failed+=("$name")
+cd "$root"
+cmake --preset default -B "$build" -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DTERN_CUDA=OFF \
+    -DTERN_FUZZ=ON -DTERN_SANITIZE=address,undefined >/dev/null
+cmake --build "$build" -j "$(nproc)" --target "${names[@]/#/fuzz_}" >"$build/fuzz.log" 2>&1 || { tail -n 50 "$build/fuzz.log"; exit 1; }
+mkdir -p "$build/findings"
+
+# What a fuzzer finds on the way stays in the build folder; the committed corpus is only read.
+fuzz() {
+    local name=$1 log=$build/fuzz-$1.log
+    mkdir -p "$build/corpus/$name"
+    if ! "$(find "$build" -type f -name "fuzz_$name" -perm -u+x | head -n 1)" -max_total_time="$seconds" -max_len=65536 \
+        -timeout=20 -rss_limit_mb=1024 -print_final_stats=1 -artifact_prefix="$build/findings/$name-" \
+        "$build/corpus/$name" "$root/tests/fuzz/corpus/$name" >"$log" 2>&1; then
+        tail -n 60 "$log"
+        echo "fuzz $name: FAILED"
+        return 1
     fi
-done
-if [ ${#failed[@]} -gt 0 ]; then
-    echo "fuzz.sh: found something: ${failed[*]}" >&2
-    exit 1
-fi
+    echo "fuzz $name: $seconds s, $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs," \
+        "$(sed -n 's/^stat::peak_rss_mb: *//p' "$log") MB"
+}
+export -f fuzz
+export root build seconds
+printf '%s\n' "${names[@]}" | xargs -P "$(nproc)" -I '{}' bash -c 'fuzz "$1"' fuzz '{}'
