@@ -206,9 +206,9 @@ static void test_adamw(void **state)
 static void test_clip(void **state)
 {
     (void)state;
-    double values[4] = {0.5, 16, 1.5, 9}, total;
+    double values[4] = {0.5, 16, 1.5, 9}, total = 0;
     int64_t order[4] = {3, 1, 0, 2};
-    float scale;
+    float scale = 0;
     struct tern_clip_args args = {.values = dptr(values),
                                   .order = dptr(order),
                                   .total = dptr(&total),
