@@ -2,7 +2,6 @@
 #include "runtime/chat/jinja_internal.h"
 
 #include <ctype.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -418,10 +418,6 @@ static inline struct jinja_value tern_jinja_float(double real)
 {
     return (struct jinja_value){.kind = JINJA_FLOAT, .real = real};
 }
-static inline bool tern_jinja_is_string(struct jinja_value value)
-{
-    return value.kind == JINJA_STRING;
-}
 /* Kinds whose items are in .list. */
 static inline bool tern_jinja_is_list(struct jinja_value value)
 {

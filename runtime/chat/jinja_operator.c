@@ -2,7 +2,6 @@
 #include "runtime/chat/jinja_internal.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 static const char *const g_names[] = {[OP_ADD] = "+",

@@ -1,7 +1,6 @@
 /* jinja_value.c - what a template computes with: strings, lists, dicts; truth, equality, iteration. */
 #include "runtime/chat/jinja_internal.h"
 
-#include <math.h>
 #include <string.h>
 
 const char *tern_jinja_type(struct jinja_value value)

@@ -4,7 +4,6 @@
 #include "runtime/base/mem.h"
 #include "runtime/chat/chat.h"
 
-#include <stdio.h>
 #include <string.h>
 
 struct tern_learner {

@@ -78,6 +78,9 @@ static void test_what_is_learned(void **state)
          "{% generation %}{{ m.content }}<|im_end|>\n{% endgeneration %}{% else %}{{ m.content }}"
          "<|im_end|>\n{% endif %}{% endfor %}",
          two_turns, "[ one\n<|im_end|>\n][two<|im_end|>\n]"},
+        /* a token across an edge of a mark is inside */
+        {"a<|im{% generation %}_start|>x<|im{% endgeneration %}_end|>y",
+         "[{\"role\": \"assistant\", \"content\": \"\"}]", "[<|im_start|>x<|im_end|>]"},
         /* an answer that is written otherwise once the conversation goes on */
         {"{% for m in messages %}<|im_start|>{{ m.role }}\n{% if loop.last and m.role == "
          "'assistant' %}<think>\n\n</think>{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
