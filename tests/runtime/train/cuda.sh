@@ -160,3 +160,21 @@ cuda 2 config.yaml --run-dir run --set optimizer.schedule=constant ||
 [ "$(losses run | wc -l)" -ge 20 ] || fail "the run began anew instead of going on"
 near run host 2e-2
 echo "resumed: from 2 ranks at step 9 to 2 GPUs"
+
+# Adapters beside a frozen model: the CPU's losses, and the same bits on one and two GPUs.
+cp train.txt more.txt
+for family in llama gpt2; do
+    config "$family" bf16 >base.yaml
+    rm -rf base host one two
+    TERN_BACKEND=cpu ranks 0 base.yaml --run-dir base --set train.steps=4 || fail "a base for adapters"
+    tune_config "$family" bf16 >tune.yaml
+    printf 'lora: {rank: 3, targets: [all-linear]}\n' >>tune.yaml
+    TERN_BACKEND=cpu tune 0 base host --set train.steps=4 || fail "$family: adapters on the cpu backend"
+    export TERN_BACKEND=cuda TERN_CUDA_PLUGIN=$plugin TERN_COMM_TIMEOUT=${CUDA_TIMEOUT:-300}
+    tune 1 base one --set train.steps=4 || fail "$family: adapters on a simulated GPU"
+    tune 2 base two --set train.steps=4 || fail "$family: adapters on two simulated GPUs"
+    unset TERN_BACKEND
+    [ "$(digest one)" = "$(digest two)" ] || fail "$family: adapters differ between one and two GPUs"
+    near one host 1e-3
+    echo "equal: $family, adapters on 1 and 2 GPUs"
+done
