@@ -230,27 +230,16 @@ static tern_status read_merge(const struct source *source,
 {
     struct tern_tokenizer *tokenizer = source->tokenizer;
     const char *blank = bytes > 2 ? memchr(text + 1, ' ', bytes - 1) : NULL;
-    struct tern_text whole;
     if (blank == NULL) {
         return tern_fail(TERN_ERR_INPUT,
                          "%s: " KEY("merges") "[%" PRId64 "]: found '%.*s', expected 'left right'",
                          tern_gguf_path(source->gguf), rank, (int)(bytes < 64 ? bytes : 64), text);
     }
-    size_t left_bytes = (size_t)(blank - text), right_bytes = bytes - left_bytes - 1;
-    tern_text_init(&whole);
-    tern_status status = tern_text_append(&whole, text, left_bytes);
-    if (status == TERN_OK) {
-        status = tern_text_append(&whole, blank + 1, right_bytes);
-    }
-    if (status != TERN_OK) {
-        tern_text_fini(&whole);
-        return status;
-    }
+    size_t left_bytes = (size_t)(blank - text);
     int32_t left = tern_tokenizer_find_text(tokenizer, text, left_bytes);
-    int32_t right = tern_tokenizer_find_text(tokenizer, blank + 1, right_bytes);
-    int32_t result = tern_tokenizer_find_text(tokenizer, whole.data, whole.length);
-    tern_text_fini(&whole);
-    if (left < 0 || right < 0 || result < 0) {
+    int32_t right = tern_tokenizer_find_text(tokenizer, blank + 1, bytes - left_bytes - 1);
+    int32_t result = left >= 0 && right >= 0 ? tern_tokenizer_join(tokenizer, left, right) : NONE;
+    if (result < 0) {
         return tern_fail(
             TERN_ERR_INPUT,
             "%s: " KEY("merges") "[%" PRId64
@@ -345,8 +334,7 @@ static tern_status rank_tokens(const struct source *source, const struct tern_gg
             rank += i > 0 && order[i].score < order[i - 1].score;
             int64_t type = type_of(source, order[i].id);
             bool is_made = type == TYPE_NORMAL || type == TYPE_USER_DEFINED || type == TYPE_UNUSED;
-            bool is_short = tokenizer->pieces[order[i].id].name_bytes <= TERN_RANKED_BYTES_MAX;
-            tokenizer->token_ranks[order[i].id] = is_made && is_short ? rank : NONE;
+            tokenizer->token_ranks[order[i].id] = is_made ? rank : NONE;
         }
         tokenizer->rank_count = rank + 1;
     }

@@ -19,8 +19,7 @@ enum {
     TERN_VOCAB_GAPS = 1 << 16, /* ids may leave that many free, and as many as there are tokens */
     TERN_SPECIAL_BYTES_MAX = 4096, /* longest text of an added token */
     TERN_TOKEN_BYTES_MAX = 1 << 20,
-    TERN_RANKED_BYTES_MAX = 1024, /* longest token that merging of texts makes */
-    TERN_STEPS_MAX = 8,           /* of a normalizer, of a pre-tokenizer */
+    TERN_STEPS_MAX = 8, /* of a normalizer, of a pre-tokenizer */
 };
 
 /* How a word becomes ids. */
@@ -245,6 +244,8 @@ void tern_tokenizer_add_name(struct tern_tokenizer *tokenizer, int32_t id);
 int32_t tern_tokenizer_find(const struct tern_tokenizer *tokenizer,
                             const char *bytes,
                             size_t count);
+/* The token that is called as two are called together, -1 if there is none. */
+int32_t tern_tokenizer_join(const struct tern_tokenizer *tokenizer, int32_t left, int32_t right);
 /* Room for `count` merges; then one at a time: a pair given again gets the last rank. */
 TERN_MUST_CHECK tern_status tern_tokenizer_reserve_merges(struct tern_tokenizer *tokenizer,
                                                           int64_t count);

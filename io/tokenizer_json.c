@@ -107,53 +107,49 @@ static bool halves_of_merge(const struct tern_json *item, const char *half[2], s
 
 static tern_status read_merge(struct tern_tokenizer_reader *reader,
                               const struct tern_json *item,
-                              int64_t rank,
-                              struct tern_text *scratch)
+                              int64_t rank)
 {
+    struct tern_tokenizer *tokenizer = reader->tokenizer;
     const char *half[2];
     size_t bytes[2];
+    int32_t ids[2];
     if (!halves_of_merge(item, half, bytes)) {
         return tern_fail(TERN_ERR_INPUT,
                          "%s: model.merges[%" PRId64
                          "]: expected \"left right\" or [\"left\", \"right\"]",
                          reader->file, rank);
     }
-    scratch->length = 0;
-    TERN_RETURN_IF_ERR(tern_text_append(scratch, half[0], bytes[0]));
-    TERN_RETURN_IF_ERR(tern_text_append(scratch, half[1], bytes[1]));
-    size_t whole = bytes[0] + bytes[1];
-    int32_t left = tern_tokenizer_find_text(reader->tokenizer, half[0], bytes[0]);
-    int32_t right = tern_tokenizer_find_text(reader->tokenizer, half[1], bytes[1]);
-    int32_t result = tern_tokenizer_find_text(reader->tokenizer, scratch->data, whole);
-    if (left < 0 || right < 0 || result < 0) {
-        const char *missing = left < 0 ? half[0] : right < 0 ? half[1] : scratch->data;
-        size_t length = left < 0 ? bytes[0] : right < 0 ? bytes[1] : whole;
-        return tern_fail(TERN_ERR_INPUT,
-                         "%s: model.merges[%" PRId64 "]: '%.*s' is not in model.vocab",
-                         reader->file, rank, (int)(length < 64 ? length : 64), missing);
+    for (int i = 0; i < 2; i++) {
+        ids[i] = tern_tokenizer_find_text(tokenizer, half[i], bytes[i]);
+        if (ids[i] < 0) {
+            return tern_fail(TERN_ERR_INPUT,
+                             "%s: model.merges[%" PRId64 "]: '%.*s' is not in model.vocab",
+                             reader->file, rank, (int)(bytes[i] < 64 ? bytes[i] : 64), half[i]);
+        }
     }
-    tern_tokenizer_add_merge(reader->tokenizer, left, right, (int32_t)rank, result);
+    int32_t result = tern_tokenizer_join(tokenizer, ids[0], ids[1]);
+    if (result < 0) {
+        return tern_fail(
+            TERN_ERR_INPUT, "%s: model.merges[%" PRId64 "]: '%.*s%.64s' is not in model.vocab",
+            reader->file, rank, (int)(bytes[0] < 64 ? bytes[0] : 64), half[0], half[1]);
+    }
+    tern_tokenizer_add_merge(tokenizer, ids[0], ids[1], (int32_t)rank, result);
     return TERN_OK;
 }
 
 static tern_status read_merges(struct tern_tokenizer_reader *reader, const struct tern_json *merges)
 {
-    struct tern_tokenizer *tokenizer = reader->tokenizer;
     int64_t count = tern_json_count(merges);
     if (count > TERN_VOCAB_MAX) {
         return tern_fail(TERN_ERR_INPUT,
                          "%s: model.merges: %" PRId64 " merges; expected at most %d", reader->file,
                          count, TERN_VOCAB_MAX);
     }
-    TERN_RETURN_IF_ERR(tern_tokenizer_reserve_merges(tokenizer, count));
-    struct tern_text scratch;
-    tern_text_init(&scratch);
-    tern_status status = TERN_OK;
-    for (int64_t i = 0; i < count && status == TERN_OK; i++) {
-        status = read_merge(reader, tern_json_item(merges, i), i, &scratch);
+    TERN_RETURN_IF_ERR(tern_tokenizer_reserve_merges(reader->tokenizer, count));
+    for (int64_t i = 0; i < count; i++) {
+        TERN_RETURN_IF_ERR(read_merge(reader, tern_json_item(merges, i), i));
     }
-    tern_text_fini(&scratch);
-    return status;
+    return TERN_OK;
 }
 
 /* ---- models ---- */

@@ -330,21 +330,38 @@ void tern_tokenizer_add_merge(struct tern_tokenizer *tokenizer,
     tokenizer->rank_count = rank >= tokenizer->rank_count ? rank + 1 : tokenizer->rank_count;
 }
 
-static struct tern_pair pair_by_text(const struct tern_tokenizer *tokenizer,
-                                     const struct tern_piece *left,
-                                     const struct tern_piece *right)
+int32_t tern_tokenizer_join(const struct tern_tokenizer *tokenizer, int32_t left, int32_t right)
 {
-    const struct tern_pair none = {TERN_PAIR_NONE, NONE};
-    size_t bytes = (size_t)left->name_bytes + right->name_bytes;
-    char text[TERN_RANKED_BYTES_MAX];
-    if (bytes > (size_t)tokenizer->longest_name_bytes || bytes > TERN_RANKED_BYTES_MAX) {
-        return none;
+    enum {
+        ROOM = 512
+    };
+    const struct tern_piece *a = &tokenizer->pieces[left];
+    const struct tern_piece *b = &tokenizer->pieces[right];
+    size_t bytes = (size_t)a->name_bytes + b->name_bytes;
+    char few[ROOM];
+    if (bytes > (size_t)tokenizer->longest_name_bytes) {
+        return NONE;
     }
-    memcpy(text, tokenizer->blob.data + left->name, left->name_bytes);
-    memcpy(text + left->name_bytes, tokenizer->blob.data + right->name, right->name_bytes);
-    int32_t id = tern_tokenizer_find(tokenizer, text, bytes);
+    char *text = bytes <= ROOM ? few : tern_alloc("token text", bytes);
+    if (text == NULL) {
+        return NONE;
+    }
+    memcpy(text, tokenizer->blob.data + a->name, a->name_bytes);
+    memcpy(text + a->name_bytes, tokenizer->blob.data + b->name, b->name_bytes);
+    int32_t id = find_named(tokenizer, text, bytes, a->is_raw || b->is_raw);
+    if (text != few) {
+        tern_free(text);
+    }
+    return id;
+}
+
+static struct tern_pair pair_by_text(const struct tern_tokenizer *tokenizer,
+                                     int32_t left,
+                                     int32_t right)
+{
+    int32_t id = tern_tokenizer_join(tokenizer, left, right);
     if (id < 0 || tokenizer->token_ranks[id] < 0) {
-        return none;
+        return (struct tern_pair){TERN_PAIR_NONE, NONE};
     }
     return (struct tern_pair){tokenizer->token_ranks[id], id};
 }
@@ -354,7 +371,7 @@ struct tern_pair tern_tokenizer_pair(const struct tern_tokenizer *tokenizer,
                                      int32_t right)
 {
     if (tokenizer->token_ranks != NULL) {
-        return pair_by_text(tokenizer, &tokenizer->pieces[left], &tokenizer->pieces[right]);
+        return pair_by_text(tokenizer, left, right);
     }
     uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
     uint64_t slot = tern_word_mix(key) & tokenizer->merge_mask;
