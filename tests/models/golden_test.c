@@ -21,7 +21,8 @@
 enum { STEPS = 10 };
 
 static const char *const g_files[] = {"gpt2",    "llama_tied", "llama_untied", "llama_rope3", "mistral",
-                                      "qwen2",   "qwen3",      "gemma2",       "gemma3",      "phi3"};
+                                      "qwen2",   "qwen3",      "gemma",        "gemma2",      "gemma3",
+                                      "phi3"};
 static const char *const g_backends[] = {"ref", "cpu"};
 
 /* A model on a device with its memory, in fp32. */

@@ -31,8 +31,8 @@ import torch
 import torch.nn.functional as F
 from safetensors import safe_open
 from safetensors.numpy import save_file
-from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel, LlamaConfig,
-                          LlamaForCausalLM, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config)
+from transformers import (AutoModelForCausalLM, Gemma2Config, Gemma3TextConfig, GemmaConfig, GPT2Config, GPT2LMHeadModel,
+                          LlamaConfig, LlamaForCausalLM, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config)
 
 FILE_BYTES_MAX = 600_000
 STEPS = 10
@@ -93,6 +93,13 @@ CASES = {
                   "ff_width": 52, "context": 64, "vocab_size": 89, "tied_embeddings": False, "norm_eps": 1e-6,
                   "rope_theta": 1000000.0},
     },
+    # Norms that count from 1, scaled embeddings, a gate of GELU.
+    "gemma": {
+        "seed": 21, "batch": 2, "sequence": 20, "ignored": 0,
+        "model": {"family": "gemma", "layers": 2, "width": 24, "heads": 2, "kv_heads": 1, "head_width": 16,
+                  "ff_width": 40, "context": 64, "vocab_size": 67, "tied_embeddings": True, "norm_eps": 1e-6,
+                  "rope_theta": 10000.0},
+    },
     # Caps that bend scores and logits, four norms a layer that count from 1, windows on every other layer.
     "gemma2": {
         "seed": 18, "batch": 2, "sequence": 24, "ignored": 0,
@@ -117,7 +124,7 @@ CASES = {
                   "rope_theta": 10000.0, "rope_width": 12},
     },
 }
-COUNTS_FROM_ONE = ("gemma2", "gemma3")  # norms multiply by 1 + weight
+COUNTS_FROM_ONE = ("gemma", "gemma2", "gemma3")  # norms multiply by 1 + weight
 
 
 def rope_frequencies(model, theta):
@@ -172,7 +179,9 @@ def build_family(model, rope, common):
     family = model["family"]
     if family in ("mistral", "qwen3"):
         keys.update(head_dim=model["head_width"], sliding_window=window)
-    if family in COUNTS_FROM_ONE:
+    if family == "gemma":
+        keys.update(head_dim=model["head_width"], hidden_act="gelu_pytorch_tanh")
+    if family in ("gemma2", "gemma3"):
         keys.update(head_dim=model["head_width"], sliding_window=window, layer_types=kinds, attn_implementation="eager",
                     query_pre_attn_scalar=round(model["query_scale"] ** -2), hidden_activation="gelu_pytorch_tanh",
                     final_logit_softcapping=model.get("logit_softcap"))
@@ -184,8 +193,8 @@ def build_family(model, rope, common):
     if family == "phi3":
         rope.update(partial_rotary_factor=model["rope_width"] / model["head_width"])
         keys.update(resid_pdrop=0.0, embd_pdrop=0.0)
-    classes = {"mistral": MistralConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config, "gemma2": Gemma2Config,
-               "gemma3": Gemma3TextConfig, "phi3": Phi3Config}
+    classes = {"gemma": GemmaConfig, "mistral": MistralConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config,
+               "gemma2": Gemma2Config, "gemma3": Gemma3TextConfig, "phi3": Phi3Config}
     implementation = keys.pop("attn_implementation")
     return AutoModelForCausalLM.from_config(classes[family](**keys), attn_implementation=implementation)
 
