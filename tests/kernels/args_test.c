@@ -371,7 +371,7 @@ static void test_nothing_to_do(void **state)
     assert_string_equal(tern_detail(), "add: the argument struct is NULL");
 }
 
-/* A backend without an op, without f64, without packed documents. */
+/* A backend without an op, without f64. */
 static void test_missing_op(void **state)
 {
     (void)state;
@@ -388,11 +388,53 @@ static void test_missing_op(void **state)
     assert_int_equal(tern_op_add(&device, &call.args.add), TERN_ERR_ARGUMENT);
     assert_non_null(strstr(tern_detail(), "dtype is f64, which backend ref does not take"));
     call_fini(&call);
-    ops.lacks = TERN_LACKS_DOCUMENTS;
-    call_init(&call, ATTENTION_PACKED);
-    assert_int_equal(tern_op_attention_fwd(&device, &call.args.attention), TERN_ERR_UNSUPPORTED);
-    assert_non_null(strstr(tern_detail(), "backend ref lacks packed documents (starts)"));
-    call_fini(&call);
+}
+
+/* What a backend may lack is refused by name, only where it is needed, and before anything is done. */
+static void test_lacks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        enum tern_op_lack lack;
+        const char *sentence;
+    } rows[] = {
+        {EMBED_PACKED, TERN_LACKS_DOCUMENTS, "packed documents (starts)"},
+        {ATTENTION_PACKED, TERN_LACKS_DOCUMENTS, "packed documents (starts)"},
+        {"rope n=6 t=3 heads=2 d=8 docs=2", TERN_LACKS_DOCUMENTS, "packed documents (starts)"},
+        {"embed_fwd n=6 t=3 c=5 v=7 scaled=1", TERN_LACKS_EMBED_SCALE, "a scale of embeddings"},
+        {"embed_bwd n=6 t=3 c=5 v=7 scaled=1", TERN_LACKS_EMBED_SCALE, "a scale of embeddings"},
+        {HEADS, TERN_LACKS_NORM_HEADS, "norms of heads and of strided rows"},
+        {"norm_fwd n=3 c=8 rms=1 stats=1 layout=1", TERN_LACKS_NORM_HEADS, "strided rows"},
+        {HEADS_BWD, TERN_LACKS_NORM_HEADS, "norms of heads and of strided rows"},
+        {"norm_fwd n=3 c=8 rms=1 stats=1 layout=4", TERN_LACKS_NORM_OFFSET, "an offset of gamma"},
+        {"norm_bwd n=3 c=8 rms=1 stats=1 layout=4", TERN_LACKS_NORM_OFFSET, "an offset of gamma"},
+        {"attention_fwd b=1 tq=5 tkv=5 h=2 k=1 d=8 layout=1 cap=3", TERN_LACKS_SOFTCAP,
+         "a softcap"},
+        {"attention_bwd b=1 tq=5 tkv=5 h=2 k=1 d=8 layout=1 lse=1 cap=3", TERN_LACKS_SOFTCAP,
+         "a softcap"},
+        {"cross_entropy rows=3 v=9 cap=3", TERN_LACKS_SOFTCAP, "a softcap"},
+        {"rope n=6 t=3 heads=2 d=8 part=4", TERN_LACKS_ROTARY_PART, "of a part of the head"},
+        {STORED, TERN_LACKS_STORED, "products of weights as they are stored"},
+        {"embed_fwd n=6 t=3 c=32 v=7 stored=15", TERN_LACKS_STORED,
+         "embeddings as they are stored"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct tern_ops ops = *g_ref->ops;
+        struct tern_device device = {.ops = &ops};
+        struct call call;
+        call_init(&call, rows[i].name);
+        enum tern_op op = call.in.c.op;
+        ops.lacks = ~(unsigned)rows[i].lack;
+        assert_int_equal(tern_instance_call(op, &call.args, &device), TERN_OK);
+        ops.lacks = (unsigned)rows[i].lack;
+        assert_int_equal(tern_instance_call(op, &call.args, &device), TERN_ERR_UNSUPPORTED);
+        if (strstr(tern_detail(), rows[i].sentence) == NULL ||
+            strstr(tern_detail(), "backend ref lacks ") == NULL) {
+            fail_msg("%s: says '%s', expected '%s'", rows[i].name, tern_detail(), rows[i].sentence);
+        }
+        call_fini(&call);
+    }
 }
 
 static int64_t g_now_ns;
@@ -545,9 +587,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals),   cmocka_unit_test(test_contents),
         cmocka_unit_test(test_overflow),   cmocka_unit_test(test_nothing_to_do),
-        cmocka_unit_test(test_missing_op), cmocka_unit_test(test_profile),
-        cmocka_unit_test(test_cost),       cmocka_unit_test(test_open),
-        cmocka_unit_test(test_limits),     cmocka_unit_test(test_names),
+        cmocka_unit_test(test_missing_op), cmocka_unit_test(test_lacks),
+        cmocka_unit_test(test_profile),    cmocka_unit_test(test_cost),
+        cmocka_unit_test(test_open),       cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests_name("kernels_args", tests, open_ref, close_ref);
 }
