@@ -605,6 +605,8 @@ enum jinja_case {
     CASE_LOWER,
     CASE_TITLE
 };
+/* Whether a character is a lower case, upper case or title case one. */
+bool tern_jinja_has_case(uint32_t code, enum jinja_case of);
 /* The mapping of one character, up to three; returns how many. */
 int tern_jinja_case(uint32_t code, enum jinja_case to, uint32_t out[3]);
 TERN_MUST_CHECK tern_status tern_jinja_upper(struct jinja_run *run,

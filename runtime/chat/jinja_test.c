@@ -84,13 +84,13 @@ static tern_status has_case(struct jinja_run *run,
     *out = false;
     for (size_t at = 0; at < string.string->bytes;) {
         int bytes;
-        uint32_t other[3], code = tern_jinja_code(string.string->data + at, &bytes);
-        tern_jinja_case(code, wanted, other);
-        if (other[0] != code) {
+        uint32_t code = tern_jinja_code(string.string->data + at, &bytes);
+        enum jinja_case other = wanted == CASE_LOWER ? CASE_UPPER : CASE_LOWER;
+        if (tern_jinja_has_case(code, other) || tern_jinja_has_case(code, CASE_TITLE)) {
             *out = false;
             return TERN_OK;
         }
-        *out = *out || tern_jinja_is_cased(code);
+        *out = *out || tern_jinja_has_case(code, wanted);
         at += (size_t)bytes;
     }
     return TERN_OK;

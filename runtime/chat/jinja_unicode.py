@@ -76,6 +76,9 @@ ranges("printable", str.isprintable)
 ranges("alpha", str.isalpha)
 ranges("digit", str.isdigit)
 ranges("cased", is_cased)
+ranges("lower", str.islower)
+ranges("upper", str.isupper)
+ranges("title", lambda c: unicodedata.category(c) == "Lt")
 ranges("ignorable", is_case_ignorable)
 mapping("upper", str.upper)
 mapping("lower", str.lower)
@@ -84,19 +87,27 @@ print("""/* clang-format on */
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-static bool is_in(const struct span *spans, size_t count, uint32_t code)
+/* The first of `count` records of `size` bytes, ascending, whose u32 at `offset` is not below code; count: none. */
+static size_t first_not_below(const void *records, size_t count, size_t size, size_t offset, uint32_t code)
 {
-    size_t low = 0;
-    while (count > 0) { /* the first span that does not end before code */
-        size_t half = count / 2;
-        if (spans[low + half].last < code) {
+    size_t low = 0, left = count;
+    while (left > 0) {
+        size_t half = left / 2;
+        const char *at = (const char *)records + (low + half) * size + offset;
+        if (*(const uint32_t *)(const void *)at < code) {
             low += half + 1;
-            count -= half + 1;
+            left -= half + 1;
         } else {
-            count = half;
+            left = half;
         }
     }
-    return spans[low].first <= code && code <= spans[low].last;
+    return low;
+}
+
+static bool is_in(const struct span *spans, size_t count, uint32_t code)
+{
+    size_t at = first_not_below(spans, count, sizeof *spans, offsetof(struct span, last), code);
+    return at < count && spans[at].first <= code;
 }
 
 static int change(const struct shift *shifts,
@@ -106,20 +117,19 @@ static int change(const struct shift *shifts,
                   uint32_t code,
                   uint32_t out[3])
 {
+    size_t at = first_not_below(changes, change_count, sizeof *changes,
+                                offsetof(struct change, code), code);
     out[0] = code;
-    for (size_t i = 0; i < change_count; i++) {
-        if (changes[i].code == code) {
-            out[0] = changes[i].to[0];
-            out[1] = changes[i].to[1];
-            out[2] = changes[i].to[2];
-            return out[2] != 0 ? 3 : 2;
-        }
+    if (at < change_count && changes[at].code == code) {
+        out[0] = changes[at].to[0];
+        out[1] = changes[at].to[1];
+        out[2] = changes[at].to[2];
+        return out[2] != 0 ? 3 : 2;
     }
-    for (size_t i = 0; i < shift_count && shifts[i].first <= code; i++) {
-        if (code <= shifts[i].last && (code - shifts[i].first) % shifts[i].step == 0) {
-            out[0] = (uint32_t)((int32_t)code + shifts[i].by);
-            return 1;
-        }
+    at = first_not_below(shifts, shift_count, sizeof *shifts, offsetof(struct shift, last), code);
+    if (at < shift_count && shifts[at].first <= code &&
+        (code - shifts[at].first) % shifts[at].step == 0) {
+        out[0] = (uint32_t)((int32_t)code + shifts[at].by);
     }
     return 1;
 }
@@ -133,27 +143,34 @@ bool tern_jinja_is_space(uint32_t code)
 
 bool tern_jinja_is_printable(uint32_t code)
 {
-    return code < 0x80 ? code >= 0x20 && code < 0x7f : is_in(printable, COUNT(printable) - 1, code);
+    return code < 0x80 ? code >= 0x20 && code < 0x7f : is_in(printable, COUNT(printable), code);
 }
 
 bool tern_jinja_is_alpha(uint32_t code)
 {
-    return is_in(alpha, COUNT(alpha) - 1, code);
+    return is_in(alpha, COUNT(alpha), code);
 }
 
 bool tern_jinja_is_digit(uint32_t code)
 {
-    return is_in(digit, COUNT(digit) - 1, code);
+    return is_in(digit, COUNT(digit), code);
 }
 
 bool tern_jinja_is_cased(uint32_t code)
 {
-    return is_in(cased, COUNT(cased) - 1, code);
+    return is_in(cased, COUNT(cased), code);
+}
+
+bool tern_jinja_has_case(uint32_t code, enum jinja_case of)
+{
+    return of == CASE_LOWER   ? is_in(lower, COUNT(lower), code)
+           : of == CASE_UPPER ? is_in(upper, COUNT(upper), code)
+                              : is_in(title, COUNT(title), code);
 }
 
 bool tern_jinja_is_case_ignorable(uint32_t code)
 {
-    return is_in(ignorable, COUNT(ignorable) - 1, code);
+    return is_in(ignorable, COUNT(ignorable), code);
 }
 
 int tern_jinja_case(uint32_t code, enum jinja_case to, uint32_t out[3])

@@ -8,6 +8,7 @@
 2. Random expressions, 3,000 of them, seeded: the same text or a failure of both.
 3. What "tern data prepare --format chat" marks as the assistant's, where a template has {% generation %}, against
    transformers' assistant masks, token for token.
+4. Every character of Unicode through the methods that know characters: case, repr, isalpha, ...
 """
 import concurrent.futures
 import datetime
@@ -18,6 +19,7 @@ import random
 import struct
 import subprocess
 import sys
+import unicodedata
 import warnings
 
 from tokenizers import Tokenizer, models
@@ -290,6 +292,32 @@ def assistant_masks():
     return ([] if at == len(ids) else ["found %d tokens; expected %d" % (len(ids), at)]), len(chats)
 
 
+# ---- characters ----
+
+METHODS_OF_TEXT = "{{ t.upper() }}\x01{{ t.lower() }}\x01{{ t.title() }}\x01{{ [t] }}\x01{% for c in t %}" + "".join(
+    "{{ 1 if c.%s() else 0 }}" % name for name in ("isalpha", "isdigit", "isspace", "islower", "isupper")) + "{% endfor %}"
+
+
+def characters():
+    if unicodedata.unidata_version != "14.0.0":
+        print("chat_oracle: this Python has Unicode %s, our tables 14.0.0: characters are not compared" % unicodedata.unidata_version)
+        return []
+    folder = work / "characters"
+    folder.mkdir(exist_ok=True)
+    (folder / "t.jinja").write_text("{% set t = messages[0].content %}" + METHODS_OF_TEXT)
+    (folder / "tokenizer_config.json").write_text("{}")
+    every = [chr(code) for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000]
+    for first in range(0, len(every), 20000):
+        text = "".join(every[first : first + 20000])
+        (folder / "chat.json").write_text(json.dumps([user(text)]))
+        got = found(folder, folder / "chat.json", False, {}, folder / "t.jinja")
+        want = [text.upper(), text.lower(), text.title(), repr([text]),
+                "".join("%d%d%d%d%d" % (c.isalpha(), c.isdigit(), c.isspace(), c.islower(), c.isupper()) for c in text)]
+        if got != (True, "\x01".join(want)):
+            return ["characters from U+%04X on are not what Python makes of them: %s" % (ord(text[0]), got[1][-200:] if not got[0] else "")]
+    return []
+
+
 (work / "chats").mkdir(exist_ok=True)
 for chat_name, chat in CHATS.items():
     (work / "chats" / (chat_name + ".json")).write_text(json.dumps(chat))
@@ -313,7 +341,7 @@ for name, sentences in refusals.items():
         failed.append("%s is of a family of ours, and refused: %s" % (name, sentences))
 more, checked = random_expressions()
 masks, masked = assistant_masks()
-failed += more + masks
+failed += more + masks + characters()
 print("chat_oracle: %d random expressions alike, %d conversations with the same assistant masks" % (checked, masked))
 for difference in failed[:40]:
     print(difference)
