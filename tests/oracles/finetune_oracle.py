@@ -96,7 +96,7 @@ def tokens_of(tokenizer, messages):
 
 
 def fitting(tokenizer, count, seed):
-    """Conversations so long that no two fit into one sequence: sample k is line k."""
+    """Conversations so long that no two fit into one sequence."""
     found = []
     for reference, messages in verse_chats.conversations(2 * count, seed):
         ids, marks = tokens_of(tokenizer, messages)
@@ -268,7 +268,8 @@ def main():
     gguf = glob.glob(os.path.join(place, "*.gguf"))[0]
     tokenizer = AutoTokenizer.from_pretrained(os.path.dirname(gguf), gguf_file=os.path.basename(gguf))
     lines = fitting(tokenizer, options.steps * BATCH + options.held_out, 5)
-    train, held_out = lines[options.held_out:], lines[:options.held_out]
+    # longest first, as tern packs: sequence k is line k then
+    train, held_out = sorted(lines[options.held_out:], key=lambda line: -len(line[2])), lines[:options.held_out]
     write_lines("train.jsonl", train)
     write_lines("val.jsonl", held_out)
     tern([program, "export", gguf, "base", "--format", "hf", "--dtype", "f32"])
