@@ -8,11 +8,13 @@ tokenizers whose names contain it.
 """
 import json
 import pathlib
+import random
 import sys
+import unicodedata
 
 from tokenizer_families import (BYTES, MARK, PATTERNS, STAGES, added, decoder, learn_bytes, learn_characters, learn_unigram,
                                 split_then_bytes, with_flags)
-from tokenizer_texts import compare, random_texts, read_book
+from tokenizer_texts import SEED, compare, random_texts, read_book
 from tokenizers import normalizers, pre_tokenizers
 
 tern, work = sys.argv[1], pathlib.Path(sys.argv[2])
@@ -50,6 +52,18 @@ for behavior in "Isolated", "MergedWithPrevious", "MergedWithNext":
         {"type": "Split", "pattern": {"String": "  "}, "behavior": behavior, "invert": False},
         {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}]}
     check("split by two blanks " + behavior, data, texts[: count // 5])
+
+# ---- composition, of every character ----
+
+# Each between marks of other classes, decomposed before itself, and among others that combine.
+involved = [chr(c) for c in range(0x110000) if unicodedata.combining(chr(c)) or unicodedata.decomposition(chr(c))[:1] not in ("", "<")]
+marks = [text for c in involved for text in ("a%s\u0315%s\u0334\u0300" % (c, c), unicodedata.normalize("NFD", c) + c)]
+marks += ["e%s\u0301" % chr(c) for c in range(1, 0x30000) if not 0xD800 <= c < 0xE000 and c % 3 == 0]
+rng = random.Random(SEED)
+marks += ["".join(rng.choice(involved) if rng.random() < 0.7 else rng.choice("aeouAEO\uac00\uac01 \n") for _ in range(rng.randrange(1, 12)))
+          for _ in range(count // 3)]
+data = learn_bytes(lines[:2000], split_then_bytes("qwen2"), normalizers.NFC())
+check("composition", data, marks, decodes=False)
 
 # ---- added tokens and their flags ----
 
