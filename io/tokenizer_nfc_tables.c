@@ -1039,7 +1039,8 @@ const struct tern_nfc_range tern_nfc_checks[] = {
     {0x2f800,0x2fa1d,1},
 };
 /* clang-format on */
-const int tern_nfc_decomposition_count = (int)(sizeof tern_nfc_decompositions / sizeof tern_nfc_decompositions[0]);
+const int tern_nfc_decomposition_count =
+    (int)(sizeof tern_nfc_decompositions / sizeof tern_nfc_decompositions[0]);
 const int tern_nfc_pair_count = (int)(sizeof tern_nfc_pairs / sizeof tern_nfc_pairs[0]);
 const int tern_nfc_class_count = (int)(sizeof tern_nfc_classes / sizeof tern_nfc_classes[0]);
 const int tern_nfc_check_count = (int)(sizeof tern_nfc_checks / sizeof tern_nfc_checks[0]);

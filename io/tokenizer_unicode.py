@@ -76,8 +76,9 @@ def table(head, items):
     return "\n".join(lines + [line, "};"])
 
 
-def count_of(name):
-    return "const int %s_count = (int)(sizeof %ss / sizeof %ss[0]);" % (name, name, name)
+def count_line(one, many):
+    line = "const int %s_count = (int)(sizeof %s / sizeof %s[0]);" % (one, many, many)
+    return line if len(line) <= 100 else line.replace("= ", "=\n    ", 1)
 
 
 def write_classes():
@@ -90,7 +91,7 @@ def write_classes():
         % unicodedata2.unidata_version,
         '#include "io/tokenizer_chars.h"', "", "/* clang-format off */",
         *["#define %s TERN_RANGE_%s" % pair for pair in names.items()], body, "/* clang-format on */",
-        count_of("tern_class_range"), ""]))
+        count_line("tern_class_range", "tern_class_ranges"), ""]))
 
 
 def decomposition(code):
@@ -137,7 +138,7 @@ def write_nfc():
         table("const struct tern_nfc_range tern_nfc_checks[]",
               ["{0x%x,0x%x,1}" % tuple(e[:2]) for e in ranges_of(is_involved)]),
         "/* clang-format on */",
-        *["const int tern_nfc_%s_count = (int)(sizeof tern_nfc_%s / sizeof tern_nfc_%s[0]);" % (one, many, many)
+        *[count_line("tern_nfc_" + one, "tern_nfc_" + many)
           for one, many in (("decomposition", "decompositions"), ("pair", "pairs"), ("class", "classes"),
                             ("check", "checks"))], ""]))
 
