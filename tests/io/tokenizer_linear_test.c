@@ -48,8 +48,7 @@ static void test_any_text_is_linear(void **state)
                                         "\xe2\x96\x81",
                                         "<a",
                                         "<ls> ",
-                                        "\xe4\xb8\xad"
-                                        "A",
+                                        "\xe4\xb8\255A",
                                         "'",
                                         "\xe4\xb8\xad",
                                         " \xe2\x96\x81",
