@@ -22,7 +22,7 @@ MARKS = ["<a>", "<a>b", "tok", " tok", "<ls>", "<rs>", "<lrs>", "wörd", "e\u030
 TEXTS = ["", " ", "  ", "\n", "Hello world", " Hello", "In the beginning God created the heaven and the earth.", "don't WE'LL I'ſ",
          "1234567 12.5%", "e\u0301 \u1112\u1161\u11ab \u0915\u093c \u212b", "中文 字🙂🙂", "a\u00a0b\u3000c", "camelCaseHTTPServer/\n/x",
          "x" * 300, " " * 200, "the" * 100, "\n\n\n\t\t  a", "▁a ▁▁b", "<0x41>", "_tok tok_ tok", "a <ls> <rs>  b<lrs> c", "🙂" * 60,
-         "ÀÉÎ\u0301", "\u0301" * 50, "ab\u0315\u0300\u05b0\u0327c"]
+         "ÀÉÎ\u0301", "a\u033d\u0301 e\u0323\u0301 \u0cc6\u0cc2\u0cd5 u\u0308\u0301 \uac00\u11a8\u11a8", "\u0301" * 50, "ab\u0315\u0300\u05b0\u0327c"]
 
 
 def write(name, data):
