@@ -23,8 +23,8 @@ Rule = collections.namedtuple("Rule", "name wide tensor hot threads", defaults=(
 # there. Where a thread stores bf16 that it loaded as 4 f32, a store is 64 bits and a warp's 256 bytes in a row.
 RULES = (
     Rule(r"(embed_fwd|glu_fwd|glu_bwd|rope)_kernel<.*, [48].*>", "load store"),
-    Rule(r"(embed_fwd|glu_fwd|glu_bwd|rope|embed_positions|embed_chunks|bias_bwd)_kernel<.*, 1(, .*)?>"),
-    Rule(r"(embed_positions|embed_chunks)_kernel<.*, 4>", "load store"),
+    Rule(r"(embed_fwd|glu_fwd|glu_bwd|rope|embed_(packed_)?positions|embed_chunks|bias_bwd|combine)_kernel<.*, 1(, .*)?>"),
+    Rule(r"(embed_(packed_)?positions|embed_chunks)_kernel<.*, 4>", "load store"),
     # loads go to shared memory directly (LDGSTS)
     Rule(r"tern_attention_(fwd|dq|dkv)_kernel<.*>", "load store", tensor=True),
     Rule(r"tern_attention_stats_kernel", "load"),
@@ -37,11 +37,15 @@ RULES = (
     Rule(r"norm_(fwd|bwd)_held<.*>", "load store"),
     Rule(r"norm_(fwd_streamed|bwd_rows|bwd_columns)<.*, [48]>", "load store"),
     Rule(r"norm_(fwd_streamed|bwd_rows|bwd_columns)<.*, 1>", hot=False),  # rows longer than a block holds, and odd
+    Rule(r"combine_kernel<.*, [48]>", "load store"),
+    # experts of a token: a warp a row of as many logits as there are experts, then counts and places
+    Rule(r"route_rows_kernel<.*>"),
+    Rule(r"(count_pairs|add_counts|number_pairs)_kernel"),
     Rule(r"tern_fold_kernel"),  # partial sums of few rows
     Rule(r"cross_entropy_kernel", "load"),
     Rule(r"sumsq_kernel<.*>", "load"),
     Rule(r"clip_kernel"),  # one block, once a step: an addition waits for the one before
-    Rule(r"tern_span_kernel<[48], \d, (adamw|act_fwd|act_bwd|add)_op<.*>>", "load store"),
+    Rule(r"tern_span_kernel<[48], \d, (adamw|act_fwd|act_bwd|add|cap)_op<.*>>", "load store"),
     Rule(r"tern_span_kernel<4, \d, cast_op<float, unsigned short>>", "load"),
     Rule(r"tern_span_kernel<4, \d, cast_op<unsigned short, float>>", "store"),
     # blas_side.cu: what cuBLASLt does not do itself; blocks of 32 x 8
