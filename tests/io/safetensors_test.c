@@ -2,6 +2,7 @@
  * where and why. */
 #include "io/file.h"
 #include "io/safetensors.h"
+#include "io/safetensors_write.h"
 #include "tests/base/check.h"
 
 #include <stdio.h>
@@ -392,12 +393,103 @@ static void test_broken_indexes(void **state)
     }
 }
 
+/* ---- writing ---- */
+
+enum {
+    WRITTEN = 6
+};
+
+static const struct tern_stored_tensor g_written[WRITTEN] = {
+    {.name = "first", .dtype = TERN_F32, .rank = 2, .shape = {5, 4}},
+    {.name = "none", .dtype = TERN_F32, .rank = 2, .shape = {0, 4}},
+    {.name = "scalar", .dtype = TERN_F64, .rank = 0},
+    {.name = "halves", .dtype = TERN_F16, .rank = 1, .shape = {33}},
+    {.name = "large", .dtype = TERN_BF16, .rank = 3, .shape = {10, 10, 3}},
+    {.name = "last", .dtype = TERN_U8, .rank = 4, .shape = {1, 2, 1, 7}},
+};
+static const size_t g_sizes[WRITTEN] = {80, 0, 8, 66, 600, 14};
+
+/* Bytes of the tensors run on from 0, in pieces that respect no border. */
+static void write_all(const char *folder, int64_t shard_bytes)
+{
+    struct tern_safetensors_writer *writer;
+    struct tern_stored_tensor tensors[WRITTEN];
+    unsigned char bytes[768];
+    memcpy(tensors, g_written, sizeof tensors);
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (unsigned char)i;
+    }
+    assert_int_equal(tern_file_make_folder(folder), TERN_OK);
+    assert_int_equal(tern_safetensors_create(folder, tensors, WRITTEN, shard_bytes, &writer),
+                     TERN_OK);
+    for (size_t at = 0, step = 1; at < sizeof bytes; at += step, step = 97) {
+        step = step < sizeof bytes - at ? step : sizeof bytes - at;
+        assert_int_equal(tern_safetensors_append(writer, bytes + at, step), TERN_OK);
+    }
+    assert_int_equal(tern_safetensors_finish(writer), TERN_OK);
+}
+
+static void check_all(const char *folder)
+{
+    struct tern_tensor_file *file;
+    size_t at = 0;
+    if (tern_safetensors_open(folder, &file) != TERN_OK) {
+        fail_msg("%s", tern_detail());
+    }
+    assert_int_equal(tern_tensor_file_count(file), WRITTEN);
+    for (int i = 0; i < WRITTEN; i++) {
+        const struct tern_stored_tensor *tensor = tern_tensor_file_find(file, g_written[i].name);
+        assert_non_null(tensor);
+        assert_int_equal(tensor->dtype, g_written[i].dtype);
+        assert_int_equal(tensor->rank, g_written[i].rank);
+        for (int d = 0; d < tensor->rank; d++) {
+            assert_int_equal(tensor->shape[d], g_written[i].shape[d]);
+        }
+        assert_int_equal(tensor->bytes, g_sizes[i]);
+        for (size_t b = 0; b < tensor->bytes; b++) {
+            assert_int_equal(((const unsigned char *)tensor->data)[b], (at + b) & 255);
+        }
+        at += tensor->bytes;
+    }
+    tern_tensor_file_close(file);
+}
+
+static void test_written_files(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t shard_bytes;
+        const char *last; /* the last shard's name */
+    } rows[] = {{1000000, "model.safetensors"},
+                {768, "model.safetensors"},
+                {700, "model-00002-of-00002.safetensors"},
+                {100, "model-00004-of-00004.safetensors"},
+                {1, "model-00005-of-00005.safetensors"}};
+    char folder[TERN_PATH_BYTES], path[TERN_PATH_BYTES];
+    path_of(folder, "written");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        write_all(folder, rows[i].shard_bytes);
+        check_all(folder);
+        assert_int_equal(tern_path_join(path, folder, rows[i].last), TERN_OK);
+        assert_true(tern_file_exists(path));
+        assert_int_equal(tern_path_join(path, folder, "model.safetensors.index.json"), TERN_OK);
+        assert_int_equal(tern_file_exists(path), i >= 2);
+        assert_int_equal(tern_file_remove_tree(folder), TERN_OK);
+    }
+    struct tern_safetensors_writer *writer;
+    struct tern_stored_tensor block = {.name = "q", .dtype = TERN_Q8_0, .rank = 1, .shape = {32}};
+    assert_int_equal(tern_file_make_folder(folder), TERN_OK);
+    assert_int_equal(tern_safetensors_create(folder, &block, 1, 100, &writer),
+                     TERN_ERR_UNSUPPORTED);
+    assert_contains(tern_detail(), "tensor 'q' of type q8_0 cannot be stored");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         CHECKED(test_good_file),      CHECKED(test_odd_but_good),   CHECKED(test_broken_headers),
         CHECKED(test_broken_lengths), CHECKED(test_cuts_and_flips), CHECKED(test_shards),
-        CHECKED(test_broken_indexes),
+        CHECKED(test_broken_indexes), CHECKED(test_written_files),
     };
     if (mkdtemp(g_folder) == NULL) {
         return 1;
