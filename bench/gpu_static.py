@@ -40,7 +40,8 @@ RULES = (
     Rule(r"combine_kernel<.*, [48]>", "load store"),
     # experts of a token: a warp a row of as many logits as there are experts, then counts and places
     Rule(r"route_rows_kernel<.*>"),
-    Rule(r"(count_pairs|add_counts|number_pairs)_kernel"),
+    Rule(r"(count_pairs|number_pairs)_kernel"),
+    Rule(r"add_counts_kernel", threads=1),
     Rule(r"tern_fold_kernel"),  # partial sums of few rows
     Rule(r"cross_entropy_kernel", "load"),
     Rule(r"sumsq_kernel<.*>", "load"),
