@@ -206,7 +206,8 @@ tern_status tern_command_generate(int argc, char **argv, int *exit_code)
     const struct tern_command_spec spec = {
         .name = "generate",
         .usage = "MODEL (--prompt TEXT | --prompt-file FILE) [options]",
-        .summary = "Write text. MODEL is a run directory or one of its checkpoints.",
+        .summary = "Write text. MODEL is a run directory, one of its checkpoints, a Hugging "
+                   "Face folder or a GGUF file.",
         .example = "tern generate runs/a --prompt \"In the beginning\" --max-tokens 100",
         .options = options,
         .option_count = (int)(sizeof options / sizeof options[0]),

@@ -18,7 +18,7 @@
 static const char *const g_models[] = {
     "gpt2_untied",    "llama_biased",  "llama_dynamic",  "llama_yarn_mscale",
     "llama_longrope", "mistral",       "qwen2_windowed", "qwen3_biased",
-    "gemma",          "gemma2",        "gemma3_pattern", "phi3_longrope",
+    "gemma",          "gemma2",        "gemma3_pattern", "phi3_longrope_long",
     "mixtral",        "qwen3_moe_raw",
 };
 enum {

@@ -31,7 +31,7 @@ COMMON = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 SMALL = {"hidden_size": (48, 24), "intermediate_size": (80, 28), "num_hidden_layers": (4, 2), "vocab_size": (263, 71),
          "n_embd": (48, 24), "n_inner": (140, 36), "n_positions": (512, 64), "max_position_embeddings": (512, 128)}
 GOLDEN = ["gpt2_untied", "llama_biased", "llama_dynamic", "llama_yarn_mscale", "llama_longrope", "mistral", "qwen2_windowed",
-          "qwen3_biased", "gemma", "gemma2", "gemma3_pattern", "phi3_longrope", "mixtral", "qwen3_moe_raw"]
+          "qwen3_biased", "gemma", "gemma2", "gemma3_pattern", "phi3_longrope_long", "mixtral", "qwen3_moe_raw"]
 GOLDEN_TOKENS = 40
 is_small = False
 
@@ -64,6 +64,12 @@ def rope(kind, **changes):
     return {"rope_type": kind, "rope_theta": 10000.0, **changes}
 
 
+def phi3_longrope(original):
+    return sized(Phi3Config, hidden_size=64, num_key_value_heads=1, original_max_position_embeddings=original,
+                 rope_parameters=rope("longrope", partial_rotary_factor=0.75, short_factor=FACTORS[:6],
+                                      long_factor=[3 * f for f in FACTORS[:6]]))
+
+
 FACTORS = [1.0 + 0.07 * i for i in range(64)]
 
 CASES = {
@@ -77,9 +83,9 @@ CASES = {
     "llama_llama3": lambda: llama(rope_parameters=rope("llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                                                        original_max_position_embeddings=64)),
     "llama_yarn": lambda: llama(rope_parameters=rope("yarn", factor=4.0, original_max_position_embeddings=64)),
-    "llama_yarn_mscale": lambda: llama(rope_parameters=rope("yarn", factor=8.0, original_max_position_embeddings=32,
-                                                            mscale=0.7, mscale_all_dim=0.4, beta_fast=16.0,
-                                                            beta_slow=2.0, truncate=False)),
+    "llama_yarn_mscale": lambda: llama(head_dim=16, rope_parameters=rope(
+        "yarn", factor=8.0, original_max_position_embeddings=64, mscale=0.7, mscale_all_dim=0.4, beta_fast=4.0,
+        beta_slow=0.25, truncate=False)),
     "llama_longrope": lambda: llama(head_dim=16, rope_parameters=rope(
         "longrope", short_factor=FACTORS[:8], long_factor=[2 * f for f in FACTORS[:8]], factor=4.0,
         original_max_position_embeddings=256)),
@@ -117,11 +123,8 @@ CASES = {
                        "num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 14}, mm_tokens_per_image=4),
     "phi3": lambda: sized(Phi3Config, num_key_value_heads=4, sliding_window=11,
                           rope_parameters=rope("default", partial_rotary_factor=1.0)),
-    "phi3_longrope": lambda: sized(Phi3Config, hidden_size=64, num_key_value_heads=1,
-                                   original_max_position_embeddings=128,
-                                   rope_parameters=rope("longrope", partial_rotary_factor=0.75,
-                                                        short_factor=FACTORS[:6],
-                                                        long_factor=[3 * f for f in FACTORS[:6]])),
+    "phi3_longrope": lambda: phi3_longrope(128),
+    "phi3_longrope_long": lambda: phi3_longrope(32),
     "mixtral": lambda: sized(MixtralConfig, num_local_experts=5, num_experts_per_tok=2, rope_parameters=rope("default")),
     "mixtral_windowed": lambda: sized(MixtralConfig, num_local_experts=4, num_experts_per_tok=1, sliding_window=6,
                                       rope_parameters=rope("default")),
