@@ -442,6 +442,10 @@ static void add_family_rows(void)
     }
     add(TERN_OP_NORM_FWD, TERN_DATA_NORMAL, DIMS(70, 64, 1, 0, 0, 0, 0, 0, 9, NORM_ONE_BUFFER));
     add(TERN_OP_NORM_BWD, TERN_DATA_NORMAL, DIMS(700, 64, 1, 0, 0, 0, 1, 1, 9, NORM_ONE_BUFFER));
+    /* whole vectors, few heads */
+    add(TERN_OP_NORM_FWD, TERN_DATA_NORMAL, DIMS(4, 64, 1, 0, 0, 0, 1, 0, 2, NORM_ONE_BUFFER));
+    add(TERN_OP_NORM_FWD, TERN_DATA_NORMAL, DIMS(6, 64, 1, 0, 0, 0, 1, 0, 1, NORM_ONE_BUFFER));
+    add(TERN_OP_NORM_BWD, TERN_DATA_NORMAL, DIMS(4, 64, 1, 0, 0, 0, 1, 0, 2, NORM_ONE_BUFFER));
     static const int64_t parts[][2] = {{8, 2}, {20, 6}, {64, 32}, {80, 32}, {96, 96}, {128, 34}};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
         for (int64_t bwd = 0; bwd < 2; bwd++) {
