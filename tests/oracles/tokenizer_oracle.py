@@ -3,17 +3,18 @@
     python tokenizer_oracle.py TERN_BINARY WORK_FOLDER
 
 Trains on the King James Bible (`bible`, package bible-kjv) with both, compares the vocabularies and merges, the ids of
-50,000 random strings and of the whole book, and the decoded text. Also with a vocabulary that splits digits and with
+ORACLE_TEXTS (1000; 50000 is the full test) random strings and of the whole book, and the decoded text. Also with a vocabulary that splits digits and with
 merges in the old "a b" form. Exits with 1 and the first difference.
 """
 import json
+import os
 import pathlib
 import sys
 
 from tokenizer_texts import SPECIALS, compare, fail, parse, random_texts, read_book, run
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-STRINGS = 50_000
+STRINGS = int(os.environ.get("ORACLE_TEXTS", "1000"))
 VOCAB = 4096
 
 tern, work = sys.argv[1], pathlib.Path(sys.argv[2])
