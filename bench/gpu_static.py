@@ -38,12 +38,13 @@ RULES = (
     Rule(r"norm_(fwd_streamed|bwd_rows|bwd_columns)<.*, [48]>", "load store"),
     Rule(r"norm_(fwd_streamed|bwd_rows|bwd_columns)<.*, 1>", hot=False),  # rows longer than a block holds, and odd
     Rule(r"combine_kernel<.*, [48]>", "load store"),
-    # experts of a token: a warp a row of as many logits as there are experts, then counts and places
-    Rule(r"route_rows_kernel<.*>"),
+    # experts of a token: a warp a row of as many logits as there are experts, then counts and places. Small beside what
+    # it chooses; on sm_80 two registers are kept in memory around its division, once a row
+    Rule(r"route_rows_kernel<.*>", hot=False),
     Rule(r"(count_pairs|number_pairs)_kernel"),
     Rule(r"add_counts_kernel", threads=1),
     Rule(r"tern_fold_kernel"),  # partial sums of few rows
-    Rule(r"cross_entropy_kernel", "load"),
+    Rule(r"cross_entropy_kernel<.*>", "load"),
     Rule(r"sumsq_kernel<.*>", "load"),
     Rule(r"clip_kernel"),  # one block, once a step: an addition waits for the one before
     Rule(r"tern_span_kernel<[48], \d, (adamw|act_fwd|act_bwd|add|cap)_op<.*>>", "load store"),

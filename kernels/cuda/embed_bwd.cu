@@ -243,8 +243,8 @@ __global__ void __launch_bounds__(POSITION_THREADS)
     for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total; i += stride) {
         int64_t position = (int64_t)(i / steps), col = (int64_t)(i % steps) * W;
         float sum[W] = {}, x[W];
-        for (int64_t row = 0; row < n; row++) {
-            if (row % t - starts[row] == position) {
+        for (int64_t row = 0, at = 0; row < n; row++, at = at + 1 < t ? at + 1 : 0) {
+            if (at - starts[row] == position) {
                 tern_load(dout + row * c + col, x);
                 TERN_UNROLL
                 for (int e = 0; e < W; e++) {

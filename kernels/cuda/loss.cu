@@ -25,10 +25,10 @@ struct cross_entropy {
     bool is_backward;
 };
 
-/* A logit through the cap. */
-TERN_DEVICE float capped(float x, float cap)
+/* A logit through the cap. CAPS is fixed at compile time, because tanh costs registers. */
+template <bool CAPS> TERN_DEVICE float capped(float x, float cap)
 {
-    return cap > 0 ? cap * tanhf(x / cap) : x;
+    return CAPS ? cap * tanhf(x / cap) : x;
 }
 
 /* Elements before the first aligned one, aligned accesses, all elements. */
@@ -79,6 +79,7 @@ template <int count> TERN_DEVICE void absorb(struct online &o, const float (&x)[
     }
 }
 
+template <bool CAPS>
 TERN_DEVICE struct online scan_row(const float *x, const struct row_cut &cut, float cap)
 {
     struct online o = {-FLT_MAX, 0};
@@ -91,7 +92,7 @@ TERN_DEVICE struct online scan_row(const float *x, const struct row_cut &cut, fl
                 tern_load(x + cut.head + at * VEC, vec[v]);
                 TERN_UNROLL
                 for (int e = 0; e < VEC; e++) {
-                    vec[v][e] = capped(vec[v][e], cap);
+                    vec[v][e] = capped<CAPS>(vec[v][e], cap);
                 }
             } else {
                 TERN_UNROLL
@@ -106,7 +107,7 @@ TERN_DEVICE struct online scan_row(const float *x, const struct row_cut &cut, fl
         }
     }
     for (int64_t i = threadIdx.x; i < single_count(cut); i += blockDim.x) {
-        const float single[1] = {capped(x[single_at(cut, i)], cap)};
+        const float single[1] = {capped<CAPS>(x[single_at(cut, i)], cap)};
         absorb(o, single);
     }
     return o;
@@ -119,16 +120,16 @@ struct softmax {
     float cap;
 };
 
-TERN_DEVICE float gradient_at(const struct softmax &row, float x, int64_t at)
+template <bool CAPS> TERN_DEVICE float gradient_at(const struct softmax &row, float x, int64_t at)
 {
-    float logit = capped(x, row.cap), p = expf(logit - row.most) * row.by_sum;
-    float gradient = at == row.target ? p - 1.0f : p, tanh_x = row.cap > 0 ? logit / row.cap : 0;
-    return gradient * (1.0f - tanh_x * tanh_x);
+    float logit = capped<CAPS>(x, row.cap), p = expf(logit - row.most) * row.by_sum;
+    float gradient = at == row.target ? p - 1.0f : p, tanh_x = CAPS ? logit / row.cap : 0.0f;
+    return CAPS ? gradient * (1.0f - tanh_x * tanh_x) : gradient;
 }
 
 /* to = softmax(x) less one at the target, from the end to the beginning; to may be x. Its aligned accesses are x's where
  * the two line up, as rows of equal strides do. */
-template <typename T>
+template <bool CAPS, typename T>
 TERN_DEVICE void write_gradient(const float *x,
                                 T *to,
                                 const struct row_cut &cut,
@@ -137,7 +138,7 @@ TERN_DEVICE void write_gradient(const float *x,
     bool is_wide = (uintptr_t)(to + cut.head) % (VEC * sizeof(T)) == 0;
     for (int64_t i = threadIdx.x; i < single_count(cut); i += blockDim.x) {
         int64_t at = single_at(cut, i);
-        tern_put(to + at, gradient_at(row, x[at], at));
+        tern_put(to + at, gradient_at<CAPS>(row, x[at], at));
     }
     int64_t pass = (int64_t)VECS * blockDim.x;
     for (int64_t first = (cut.vecs - 1) / pass * pass; first >= 0; first -= pass) {
@@ -155,7 +156,7 @@ TERN_DEVICE void write_gradient(const float *x,
             int64_t at = cut.head + i * VEC;
             TERN_UNROLL
             for (int e = 0; e < VEC && i < cut.vecs; e++) {
-                vec[v][e] = gradient_at(row, vec[v][e], at + e);
+                vec[v][e] = gradient_at<CAPS>(row, vec[v][e], at + e);
                 if (!is_wide) {
                     tern_put(to + at + e, vec[v][e]);
                 }
@@ -175,7 +176,8 @@ template <typename T> TERN_DEVICE void clear_row(T *to, int64_t count)
     }
 }
 
-static __global__ void __launch_bounds__(THREADS_MAX, 2)
+template <bool CAPS>
+__global__ void __launch_bounds__(THREADS_MAX, CAPS ? 1 : 2)
     cross_entropy_kernel(struct cross_entropy a)
 {
     TERN_SHARED(float, scratch, [TERN_WARP]);
@@ -194,9 +196,9 @@ static __global__ void __launch_bounds__(THREADS_MAX, 2)
             }
             continue;
         }
-        float at_target = threadIdx.x == 0 ? capped(x[target], a.softcap) : 0;
+        float at_target = threadIdx.x == 0 ? capped<CAPS>(x[target], a.softcap) : 0;
         struct row_cut cut = cut_row(x, a.v);
-        struct online o = scan_row(x, cut, a.softcap);
+        struct online o = scan_row<CAPS>(x, cut, a.softcap);
         float most = tern_block_max(o.most, &scratch[0]);
         float sum = tern_block_sum(o.sum * expf(o.most - most), &scratch[0]);
         if (threadIdx.x == 0) {
@@ -204,9 +206,9 @@ static __global__ void __launch_bounds__(THREADS_MAX, 2)
         }
         struct softmax softmax = {most, 1.0f / sum, target, a.softcap};
         if (dlogits != nullptr) {
-            write_gradient(x, dlogits, cut, softmax);
+            write_gradient<CAPS>(x, dlogits, cut, softmax);
         } else if (a.is_backward) {
-            write_gradient(x, x, cut, softmax);
+            write_gradient<CAPS>(x, x, cut, softmax);
         }
     }
 }
@@ -229,6 +231,11 @@ tern_status tern_cuda_cross_entropy(struct tern_device *device,
         threads *= 2;
     }
     unsigned grid = (unsigned)tern_min(args->rows, 1 << 24);
-    tern_launch(cross_entropy_kernel, grid, threads, 0, tern_cuda_device_of(device)->stream, a);
+    cudaStream_t stream = tern_cuda_device_of(device)->stream;
+    if (a.softcap > 0) {
+        tern_launch(cross_entropy_kernel<true>, grid, threads, 0, stream, a);
+    } else {
+        tern_launch(cross_entropy_kernel<false>, grid, threads, 0, stream, a);
+    }
     return tern_cuda_launched("cross_entropy");
 }

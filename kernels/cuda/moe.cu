@@ -35,7 +35,8 @@ TERN_DEVICE best better(const best &a, const best &b)
 {
     bool is_b = b.expert != INT_MAX && (a.expert == INT_MAX || b.logit > a.logit ||
                                         (b.logit == a.logit && b.expert < a.expert));
-    return is_b ? b : a;
+    /* member by member: a choice between two structs lies in local memory */
+    return {is_b ? b.logit : a.logit, is_b ? b.expert : a.expert};
 }
 
 /* The best expert that no bit of `chosen` (bit i of a lane: expert lane + 32 i) has; the same in all lanes. */
@@ -81,10 +82,10 @@ __global__ void __launch_bounds__(THREADS) route_rows_kernel(struct route a, con
             bool counts = !a.normalise || (chosen >> e / TERN_WARP & 1) != 0;
             sum += counts ? expf(tern_get(x + e) - most) : 0.0f;
         }
-        sum = tern_warp_sum(sum);
+        float by_sum = 1.0f / tern_warp_sum(sum);
         __syncwarp(); /* what lane 0 wrote */
         for (int j = lane; j < a.top_k; j += TERN_WARP) {
-            a.weights[row * a.top_k + j] = expf(tern_get(x + experts[j]) - most) / sum;
+            a.weights[row * a.top_k + j] = expf(tern_get(x + experts[j]) - most) * by_sum;
         }
     }
 }
