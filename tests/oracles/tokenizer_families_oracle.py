@@ -3,7 +3,7 @@
     python tokenizer_families_oracle.py TERN_BINARY WORK_FOLDER [TEXTS [NAME]]
 
 Small vocabularies are learnt from the King James Bible in each family's own configuration; then the ids of random texts
-(ORACLE_TEXTS, 1000 a tokenizer, unless TEXTS says; 50000 is the full test) and of the whole book, and the decoded texts, must be equal. With NAME only the
+(ORACLE_TEXTS, 300 a tokenizer, unless TEXTS says; 50000 is the full test) and of the whole book, and the decoded texts, must be equal. With NAME only the
 tokenizers whose names contain it.
 """
 import json
@@ -19,7 +19,7 @@ from tokenizer_texts import SEED, compare, random_texts, read_book
 from tokenizers import normalizers, pre_tokenizers
 
 tern, work = sys.argv[1], pathlib.Path(sys.argv[2])
-count = int(sys.argv[3]) if len(sys.argv) > 3 else int(os.environ.get("ORACLE_TEXTS", "1000"))
+count = int(sys.argv[3]) if len(sys.argv) > 3 else int(os.environ.get("ORACLE_TEXTS", "300"))
 chosen = sys.argv[4] if len(sys.argv) > 4 else ""
 book = read_book()
 lines = book.split("\n")

@@ -3,8 +3,8 @@
     python tokenizer_oracle.py TERN_BINARY WORK_FOLDER
 
 Trains on the King James Bible (`bible`, package bible-kjv) with both, compares the vocabularies and merges, the ids of
-ORACLE_TEXTS (1000; 50000 is the full test) random strings and of the whole book, and the decoded text. Also with a vocabulary that splits digits and with
-merges in the old "a b" form. Exits with 1 and the first difference.
+ORACLE_TEXTS (1000; 50000 is the full test) random strings and of the whole book, and the decoded text. Also with a
+vocabulary that splits digits and with merges in the old "a b" form. Exits with 1 and the first difference.
 """
 import json
 import os

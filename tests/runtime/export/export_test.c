@@ -85,7 +85,7 @@ static const struct {
     {"gemma", NULL},
     {"gemma2", "this query_pre_attn_scalar"},
     {"gemma3_pattern", "biases at the end of attention"},
-    {"phi3_longrope", NULL},
+    {"phi3_longrope_long", NULL},
     {"mixtral", NULL},
     {"qwen3_moe_raw", "shares are not made to sum to 1"},
 };
