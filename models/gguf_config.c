@@ -326,7 +326,7 @@ static tern_status read_attention(const struct reader *r, struct tern_model_conf
         TERN_RETURN_IF_ERR(read_window_list(r, c));
     } else if (has(r, "attention.sliding_window_pattern")) {
         TERN_RETURN_IF_ERR(
-            read_i64(r, "attention.sliding_window_pattern", 1, INT32_MAX, true, &c->window_period));
+            read_i64(r, "attention.sliding_window_pattern", 0, INT32_MAX, true, &c->window_period));
     }
     /* The 27B models of Gemma 2 and 3 scale by width / heads instead of the head's width. */
     bool is_27b = (c->family == TERN_FAMILY_GEMMA2 && c->layers == 46) ||

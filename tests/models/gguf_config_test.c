@@ -241,6 +241,10 @@ static void reads(void **state)
                                           {"llama.attention.sliding_window_pattern", 0, "01", 'l'}};
     assert_int_equal(read_file(windows, 2, &c), TERN_OK);
     assert_true(tern_model_window(&c, 0) == 0 && tern_model_window(&c, 1) == 8);
+    const struct key all[MORE_MAX] = {{"llama.attention.sliding_window", 8, NULL, 'u'},
+                                      {"llama.attention.sliding_window_pattern", 0, NULL, 'u'}};
+    assert_int_equal(read_file(all, 2, &c), TERN_OK);
+    assert_true(tern_model_window(&c, 0) == 8 && tern_model_window(&c, 1) == 8);
 }
 
 static int make_scratch(void **state)
