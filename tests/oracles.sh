@@ -2,18 +2,23 @@
 # oracles.sh - the tests whose judge is a large Python package: golden files against PyTorch, our tokenizer against
 # `tokenizers`, our checkpoints against h5py. Needs PyPI once, to fill tests/.venv; no answer from it is a failure.
 #
-#   tests/oracles.sh [--llama] [BUILD_FOLDER]     BUILD_FOLDER holds bin/tern (default: build/default)
+#   tests/oracles.sh [--llama] [--long] [BUILD_FOLDER]     BUILD_FOLDER holds bin/tern (default: build/default)
 #
+# --long: the fine-tuning of a real model too, against peft (tens of minutes).
 # --llama: with llama.cpp as a judge too; PyPI has it as source only, which takes a quarter of an hour to compile.
 #
 # Each tests/oracles/NAME_oracle.py is run as `NAME_oracle.py TERN_BINARY EMPTY_FOLDER` and judged by its status.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-llama=no
-if [ "${1:-}" = --llama ]; then
-    llama=yes
+llama=no long=no
+while :; do
+    case ${1:-} in
+    --llama) llama=yes ;;
+    --long) long=yes ;;
+    *) break ;;
+    esac
     shift
-fi
+done
 build=${1:-$root/build/default}
 build=$(cd "$build" 2>/dev/null && pwd) || { echo "oracles.sh: no folder '$1'; build first" >&2; exit 2; }
 venv=$root/tests/.venv
@@ -69,6 +74,10 @@ oracle families_golden "$python" "$root/tests/oracles/make_families.py" --compar
 for script in "$root"/tests/oracles/*_oracle.py; do
     [ -e "$script" ] || continue
     name=$(basename "$script" _oracle.py)
+    if [ "$name" = finetune ] && [ $long = no ]; then
+        echo "oracle $name: left out without --long"
+        continue
+    fi
     mkdir "$scratch/$name"
     oracle "$name" "$python" "$script" "$build/bin/tern" "$scratch/$name"
 done
