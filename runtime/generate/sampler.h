@@ -13,7 +13,12 @@ struct tern_sampling {
     int64_t top_k;      /* keep the k most likely; 0: all */
     double top_p;       /* keep the most likely until their sum reaches p; 1: all */
     double min_p;       /* keep those at least min_p times as likely as the best; 0: all */
+    /* Of tokens that were there: a logit is divided by `repetition` where it is positive and
+     * multiplied where it is negative, if the token is in the prompt or the text (0 or 1: none);
+     * `frequency` a time, and `presence` once, are taken from it if it is in the text (0: none). */
+    double repetition, presence, frequency;
     uint64_t seed;
+    uint32_t choice; /* texts of one seed side by side: each has its own sequence of draws */
 };
 
 struct tern_sampler;
