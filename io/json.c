@@ -121,6 +121,22 @@ tern_status tern_json_each(const struct tern_json *object,
     return TERN_OK;
 }
 
+static int append_some(const char *bytes, size_t count, void *out)
+{
+    return tern_text_append(out, bytes, count) == TERN_OK ? 0 : -1;
+}
+
+tern_status tern_json_write(struct tern_text *out, const struct tern_json *value)
+{
+    if (value == NULL) {
+        return TERN_OK;
+    }
+    if (json_dump_callback(inside(value), append_some, out, JSON_COMPACT | JSON_ENCODE_ANY) != 0) {
+        return tern_fail(TERN_ERR_MEMORY, "cannot write a JSON value");
+    }
+    return TERN_OK;
+}
+
 tern_status tern_json_quote(struct tern_text *out, const char *text, size_t bytes)
 {
     TERN_RETURN_IF_ERR(tern_text_append(out, "\"", 1));

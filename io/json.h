@@ -52,6 +52,8 @@ TERN_MUST_CHECK tern_status tern_json_each(const struct tern_json *object,
                                                                 size_t key_bytes,
                                                                 const struct tern_json *value),
                                            void *context);
+/* Appends a value as compact JSON, members in file order; nothing of a NULL value. */
+TERN_MUST_CHECK tern_status tern_json_write(struct tern_text *out, const struct tern_json *value);
 /* Appends a string literal, quotes and escapes included; what is no UTF-8 becomes U+FFFD. */
 TERN_MUST_CHECK tern_status tern_json_quote(struct tern_text *out, const char *text, size_t bytes);
 

@@ -73,7 +73,29 @@ static tern_status compile(struct tern_template *template, const char *model)
     return hash_texts(template);
 }
 
+static tern_status take_known(struct tern_template_texts *texts,
+                              const struct tern_tokenizer *tokenizer)
+{
+    const char *known = tern_template_known(tokenizer);
+    if (known == NULL) {
+        return TERN_OK;
+    }
+    texts->plain = tern_strdup("chat template", known);
+    texts->plain_name = tern_strdup("chat template", "built-in template");
+    return texts->plain != NULL && texts->plain_name != NULL
+               ? TERN_OK
+               : tern_fail(TERN_ERR_MEMORY, "cannot allocate a chat template");
+}
+
 tern_status tern_template_open(const char *model, const char *file, struct tern_template **out)
+{
+    return tern_template_open_known(model, file, NULL, out);
+}
+
+tern_status tern_template_open_known(const char *model,
+                                     const char *file,
+                                     const struct tern_tokenizer *tokenizer,
+                                     struct tern_template **out)
 {
     struct tern_template *template = tern_alloc_zero("chat template", 1, sizeof *template);
     *out = NULL;
@@ -84,6 +106,9 @@ tern_status tern_template_open(const char *model, const char *file, struct tern_
     TERN_GOTO_IF_ERR(status, tern_template_find(model, &template->texts), fail);
     if (file != NULL) {
         TERN_GOTO_IF_ERR(status, take_file(&template->texts, file), fail);
+    }
+    if (template->texts.plain == NULL && tokenizer != NULL) {
+        TERN_GOTO_IF_ERR(status, take_known(&template->texts, tokenizer), fail);
     }
     TERN_GOTO_IF_ERR(status, compile(template, model), fail);
     *out = template;
@@ -107,6 +132,12 @@ void tern_template_close(struct tern_template *template)
 const char *tern_template_hash(const struct tern_template *template)
 {
     return template->hash;
+}
+
+const char *tern_template_source(const struct tern_template *template, bool has_tools)
+{
+    return has_tools && template->tool_use != NULL ? template->texts.tool_use
+                                                   : template->texts.plain;
 }
 
 bool tern_template_has_generation(const struct tern_template *template)
@@ -198,8 +229,10 @@ tern_status tern_template_render(const struct tern_template *template,
     for (int i = 0; i < request->variable_count; i++) {
         add_variable(variables, &count, request->variables[i]);
     }
-    struct tern_jinja_input input = {
-        .variables = variables, .variable_count = count, .now = request->now};
+    struct tern_jinja_input input = {.variables = variables,
+                                     .variable_count = count,
+                                     .now = request->now,
+                                     .steps_max = request->steps_max};
     bool is_tool_use = tools != NULL && template->tool_use != NULL;
     return tern_jinja_render(is_tool_use ? template->tool_use : template->plain, &input, out);
 }

@@ -18,6 +18,17 @@ struct tern_template;
 TERN_MUST_CHECK tern_status tern_template_open(const char *model,
                                                const char *file,
                                                struct tern_template **out);
+/* As tern_template_open; a model without a template whose vocabulary has the marks of a known form of conversation gets
+ * that form's (known.c): GGUF files often leave it out. */
+struct tern_tokenizer;
+TERN_MUST_CHECK tern_status tern_template_open_known(const char *model,
+                                                     const char *file,
+                                                     const struct tern_tokenizer *tokenizer,
+                                                     struct tern_template **out);
+/* The template (Jinja) of a form whose marks are special tokens of this vocabulary, static; NULL: none is known. */
+const char *tern_template_known(const struct tern_tokenizer *tokenizer);
+/* The template's source, the one that is taken when there are tools. Valid until close. */
+const char *tern_template_source(const struct tern_template *template, bool has_tools);
 void tern_template_close(struct tern_template *template);
 /* XXH3-128 (hex) of the template's text and the special tokens. */
 enum {
@@ -38,6 +49,7 @@ struct tern_template_request {
     const char *mark;              /* NULL: none */
     bool add_generation_prompt;
     int64_t now;                                 /* see tern_jinja_input */
+    int64_t steps_max;                           /* see tern_jinja_input */
     const struct tern_jinja_variable *variables; /* more of them: they hide the others */
     int variable_count;
 };
