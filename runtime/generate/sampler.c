@@ -1,4 +1,4 @@
-/* sampler.c - temperature, top-k, top-p, min-p, one draw. */
+/* sampler.c - penalties, bias, masks; temperature, top-k, top-p, min-p, one draw. */
 #include "runtime/generate/sampler.h"
 
 #include "runtime/base/mem.h"
@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 struct candidate {
     double weight; /* exp((logit - best) / temperature): 1 for the best */
@@ -15,19 +16,27 @@ struct candidate {
 struct tern_sampler {
     int64_t vocab;
     struct candidate *candidates;
+    float *adjusted; /* (V) */
+    int32_t *seen;   /* (V) how often each id was counted; zeros between calls */
 };
 
 tern_status tern_sampler_create(int64_t vocab, struct tern_sampler **out)
 {
     struct tern_sampler *sampler = tern_alloc_zero("sampler", 1, sizeof *sampler);
-    struct candidate *candidates = tern_alloc("sampler", (size_t)vocab * sizeof *candidates);
-    if (sampler == NULL || candidates == NULL) {
-        tern_free(sampler);
-        tern_free(candidates);
+    if (sampler != NULL) {
+        *sampler = (struct tern_sampler){
+            .vocab = vocab,
+            .candidates = tern_alloc("sampler", (size_t)vocab * sizeof *sampler->candidates),
+            .adjusted = tern_alloc("sampler", (size_t)vocab * sizeof *sampler->adjusted),
+            .seen = tern_alloc_zero("sampler", (size_t)vocab, sizeof *sampler->seen),
+        };
+    }
+    if (sampler == NULL || sampler->candidates == NULL || sampler->adjusted == NULL ||
+        sampler->seen == NULL) {
+        tern_sampler_destroy(sampler);
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate a sampler of %lld tokens",
                          (long long)vocab);
     }
-    *sampler = (struct tern_sampler){.vocab = vocab, .candidates = candidates};
     *out = sampler;
     return TERN_OK;
 }
@@ -36,8 +45,102 @@ void tern_sampler_destroy(struct tern_sampler *sampler)
 {
     if (sampler != NULL) {
         tern_free(sampler->candidates);
+        tern_free(sampler->adjusted);
+        tern_free(sampler->seen);
         tern_free(sampler);
     }
+}
+
+/* Takes from the logits of text's tokens what `frequency` and `presence` say. */
+static void penalize_text(struct tern_sampler *sampler,
+                          const struct tern_sampling *sampling,
+                          const int32_t *text,
+                          int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        sampler->seen[text[i]]++;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        int32_t times = sampler->seen[text[i]];
+        if (times > 0) { /* once an id */
+            sampler->adjusted[text[i]] -= (float)(sampling->frequency * times + sampling->presence);
+            sampler->seen[text[i]] = 0;
+        }
+    }
+}
+
+static void penalize_repetition(struct tern_sampler *sampler,
+                                float repetition,
+                                const int32_t *ids,
+                                int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) {
+        float *logit = &sampler->adjusted[ids[i]];
+        if (sampler->seen[ids[i]]++ == 0) {
+            *logit = *logit > 0 ? *logit / repetition : *logit * repetition;
+        }
+    }
+    for (int64_t i = 0; i < count; i++) {
+        sampler->seen[ids[i]] = 0;
+    }
+}
+
+/* Whether an id that is not banned could be picked. */
+static bool has_other(const struct tern_sampler *sampler, const struct tern_logit_rules *rules)
+{
+    for (int64_t id = 0; id < sampler->vocab; id++) {
+        bool is_banned = false;
+        for (int i = 0; i < rules->banned_count; i++) {
+            is_banned |= rules->banned[i] == id;
+        }
+        if (!is_banned && sampler->adjusted[id] > -INFINITY) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void apply_mask(float *logits, int64_t vocab, const uint32_t *allowed)
+{
+    for (int64_t id = 0; id < vocab; id++) {
+        if ((allowed[id / 32] >> (id % 32) & 1) == 0) {
+            logits[id] = -INFINITY;
+        }
+    }
+}
+
+const float *tern_sampler_adjust(struct tern_sampler *sampler,
+                                 const float *logits,
+                                 const struct tern_sampling *sampling,
+                                 const struct tern_logit_rules *rules)
+{
+    bool repeats = sampling->repetition > 0 && sampling->repetition != 1;
+    bool counts = (sampling->frequency != 0 || sampling->presence != 0) && rules->text_count > 0;
+    if (!repeats && !counts && rules->bias_count == 0 && rules->banned_count == 0 &&
+        rules->allowed == NULL) {
+        return logits;
+    }
+    float *adjusted = sampler->adjusted;
+    memcpy(adjusted, logits, (size_t)sampler->vocab * sizeof *adjusted);
+    if (repeats) {
+        penalize_repetition(sampler, (float)sampling->repetition, rules->ids,
+                            rules->prompt_count + rules->text_count);
+    }
+    if (counts) {
+        penalize_text(sampler, sampling, rules->ids + rules->prompt_count, rules->text_count);
+    }
+    for (int64_t i = 0; i < rules->bias_count; i++) {
+        adjusted[rules->bias[i].id] += rules->bias[i].value;
+    }
+    if (rules->allowed != NULL) {
+        apply_mask(adjusted, sampler->vocab, rules->allowed);
+    }
+    if (rules->banned_count > 0 && has_other(sampler, rules)) {
+        for (int i = 0; i < rules->banned_count; i++) {
+            adjusted[rules->banned[i]] = -INFINITY;
+        }
+    }
+    return adjusted;
 }
 
 /* The lowest id among the largest; NaN is never the largest. */
@@ -167,7 +270,8 @@ int32_t tern_sampler_pick(struct tern_sampler *sampler,
     int64_t kept = takes_all ? count : keep_likely(sampler->candidates, count, sampling);
     const struct candidate *items = sampler->candidates + (count - kept);
     double draw = sum_of(items, kept) *
-                  tern_random_uniform(sampling->seed, tern_random_stream_id(TERN_STREAM_SAMPLE, 0),
+                  tern_random_uniform(sampling->seed,
+                                      tern_random_stream_id(TERN_STREAM_SAMPLE, sampling->choice),
                                       (uint64_t)position);
     int64_t i = 0;
     for (; i + 1 < kept && draw >= items[i].weight; i++) {

@@ -21,13 +21,36 @@ struct tern_sampling {
     uint32_t choice; /* texts of one seed side by side: each has its own sequence of draws */
 };
 
+struct tern_logit_bias {
+    int32_t id;
+    float value; /* added to the logit */
+};
+
+/* What one position's logits are changed by before a token is picked. */
+struct tern_logit_rules {
+    const int32_t *ids; /* the prompt and the text so far, for penalties */
+    int64_t prompt_count, text_count;
+    const struct tern_logit_bias *bias;
+    int64_t bias_count;
+    const int32_t *banned; /* ids that must not be picked while there is another */
+    int banned_count;
+    const uint32_t *
+        allowed; /* a bit an id, (V + 31) / 32 words: others are never picked; NULL: all are allowed */
+};
+
 struct tern_sampler;
 
 /* Room for a vocabulary; owned: destroy. */
 TERN_MUST_CHECK tern_status tern_sampler_create(int64_t vocab, struct tern_sampler **out);
 void tern_sampler_destroy(struct tern_sampler *sampler);
+/* Logits (V) after penalties, bias, the mask and bans, in this order: `logits` itself where there is
+ * nothing to change, else memory of the sampler, valid until the next call. */
+const float *tern_sampler_adjust(struct tern_sampler *sampler,
+                                 const float *logits,
+                                 const struct tern_sampling *sampling,
+                                 const struct tern_logit_rules *rules);
 /* Order as in the usual libraries: temperature, top-k, top-p, min-p; the draw is Philox(seed,
- * position). */
+ * choice, position). */
 int32_t tern_sampler_pick(struct tern_sampler *sampler,
                           const float *logits,
                           const struct tern_sampling *sampling,

@@ -88,11 +88,6 @@ struct tern_engine_event {
     int64_t width; /* C */
 };
 
-struct tern_engine_bias {
-    int32_t id;
-    float value; /* added to the logit */
-};
-
 /* Copied by submit; the grammar is retained. Zeros mean none where not said otherwise. */
 struct tern_engine_request {
     const int32_t *ids; /* the prompt: 1 token or more, all within the vocabulary */
@@ -103,7 +98,7 @@ struct tern_engine_request {
     int64_t min_tokens; /* before that many no end token, stop id or stop string ends a text */
     int n; /* choices, 0: 1. They share the prompt's blocks; choice 0 is what n = 1 gives */
     struct tern_sampling sampling;
-    const struct tern_engine_bias *bias;
+    const struct tern_logit_bias *bias;
     int64_t bias_count;
     const char *const *stops; /* at most TERN_STOPS_MAX, none empty */
     int stop_count;
