@@ -197,6 +197,10 @@ struct tern_attention_args {
     enum tern_dtype dtype;
 };
 
+enum {
+    TERN_KV_BLOCK = 16 /* tokens */
+};
+
 /* Rotary positions in place, Hugging Face's half split, in the first R = rotary_d elements of every head: for i < R/2,
  * with c = cos[p][i], s = sin[p][i], (x[i], x[i+R/2]) -> (x[i] c - x[i+R/2] s, x[i+R/2] c + x[i] s);
  * p = first_position + row % T - starts[row]. backward: s negated. */

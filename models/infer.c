@@ -43,13 +43,13 @@ static int64_t up_width(const struct tern_model_config *c)
 }
 
 /* Positions that a rotary table has: all, or those of one call where they depend on the length. */
-static int64_t table_positions(const struct tern_infer *infer)
+static int64_t table_positions(const struct tern_sequence *infer)
 {
     return tern_rope_follows_length(&infer->model->config) ? infer->options.chunk
                                                            : infer->options.positions;
 }
 
-static void place_experts(struct tern_infer *infer, uint64_t base, uint64_t *used)
+static void place_experts(struct tern_sequence *infer, uint64_t base, uint64_t *used)
 {
     const struct tern_model_config *c = &infer->model->config;
     enum tern_dtype dtype = infer->model->dtype;
@@ -67,7 +67,7 @@ static void place_experts(struct tern_infer *infer, uint64_t base, uint64_t *use
     infer->expert_act = take(base, used, pairs * c->expert_ff_width, dtype);
 }
 
-static void place_rope(struct tern_infer *infer, uint64_t base, uint64_t *used)
+static void place_rope(struct tern_sequence *infer, uint64_t base, uint64_t *used)
 {
     const struct tern_model_config *c = &infer->model->config;
     int64_t count = table_positions(infer) * (c->rope_width / 2);
@@ -77,7 +77,7 @@ static void place_rope(struct tern_infer *infer, uint64_t base, uint64_t *used)
     }
 }
 
-static size_t place(struct tern_infer *infer, uint64_t base)
+static size_t place(struct tern_sequence *infer, uint64_t base)
 {
     const struct tern_model_config *c = &infer->model->config;
     enum tern_dtype dtype = infer->model->dtype;
@@ -107,14 +107,8 @@ static size_t place(struct tern_infer *infer, uint64_t base)
     return used;
 }
 
-size_t tern_infer_bytes(const struct tern_model *model, const struct tern_infer_options *options)
-{
-    struct tern_infer infer = {.model = model, .options = *options};
-    return place(&infer, 0);
-}
-
 /* Tables of `count` positions from `first` on, of a sequence of infer->length tokens. */
-static tern_status upload_rope(struct tern_infer *infer, int64_t first, int64_t count)
+static tern_status upload_rope(struct tern_sequence *infer, int64_t first, int64_t count)
 {
     const struct tern_model_config *c = &infer->model->config;
     const struct tern_device_table *table = infer->device->ops->device;
@@ -137,7 +131,7 @@ static tern_status upload_rope(struct tern_infer *infer, int64_t first, int64_t 
     return status;
 }
 
-static tern_status prepare_device(struct tern_infer *infer)
+static tern_status prepare_device(struct tern_sequence *infer)
 {
     const struct tern_model_config *c = &infer->model->config;
     int64_t experts = c->experts > 0 ? c->experts_used : 1;
@@ -157,7 +151,7 @@ static tern_status prepare_device(struct tern_infer *infer)
 }
 
 /* Host memory that calls need. */
-static tern_status take_host(struct tern_infer *infer)
+static tern_status take_host(struct tern_sequence *infer)
 {
     const struct tern_model_config *c = &infer->model->config;
     if (c->experts > 0) {
@@ -174,18 +168,18 @@ static tern_status take_host(struct tern_infer *infer)
                     : tern_fail(TERN_ERR_MEMORY, "cannot allocate buffers of an inference pass");
 }
 
-tern_status tern_infer_create(const struct tern_model *model,
-                              struct tern_device *device,
-                              const struct tern_placed *weights,
-                              const struct tern_infer_options *options,
-                              struct tern_infer **out)
+tern_status tern_sequence_create(const struct tern_model *model,
+                                 struct tern_device *device,
+                                 const struct tern_placed *weights,
+                                 const struct tern_sequence_options *options,
+                                 struct tern_sequence **out)
 {
     TERN_CHECK(options->positions <= model->config.context && options->chunk >= 1);
-    struct tern_infer *infer = tern_alloc_zero("infer", 1, sizeof *infer);
+    struct tern_sequence *infer = tern_alloc_zero("infer", 1, sizeof *infer);
     if (infer == NULL) {
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate an inference pass");
     }
-    *infer = (struct tern_infer){
+    *infer = (struct tern_sequence){
         .model = model, .device = device, .weights = weights, .options = *options};
     size_t bytes = place(infer, 0);
     tern_status status;
@@ -202,11 +196,11 @@ tern_status tern_infer_create(const struct tern_model *model,
     *out = infer;
     return TERN_OK;
 fail:
-    tern_infer_destroy(infer);
+    tern_sequence_destroy(infer);
     return status;
 }
 
-void tern_infer_destroy(struct tern_infer *infer)
+void tern_sequence_destroy(struct tern_sequence *infer)
 {
     if (infer == NULL) {
         return;
@@ -218,23 +212,23 @@ void tern_infer_destroy(struct tern_infer *infer)
     tern_free(infer);
 }
 
-int64_t tern_infer_position(const struct tern_infer *infer)
+int64_t tern_sequence_position(const struct tern_sequence *infer)
 {
     return infer->position;
 }
 
-void tern_infer_rewind(struct tern_infer *infer, int64_t position)
+void tern_sequence_rewind(struct tern_sequence *infer, int64_t position)
 {
     TERN_CHECK(position >= 0 && position <= infer->position);
     infer->position = position;
 }
 
-void tern_infer_expect(struct tern_infer *infer, int64_t length)
+void tern_sequence_expect(struct tern_sequence *infer, int64_t length)
 {
     infer->expected = length;
 }
 
-static tern_status embed(struct tern_infer *infer, const int32_t *ids, int64_t n)
+static tern_status embed(struct tern_sequence *infer, const int32_t *ids, int64_t n)
 {
     const struct tern_model *model = infer->model;
     float scale = tern_model_embedding_scale(&model->config, model->dtype);
@@ -257,7 +251,7 @@ static tern_status embed(struct tern_infer *infer, const int32_t *ids, int64_t n
 }
 
 /* n tokens through the model, their keys and values into the cache. */
-static tern_status forward(struct tern_infer *infer, const int32_t *ids, int64_t n)
+static tern_status forward(struct tern_sequence *infer, const int32_t *ids, int64_t n)
 {
     if (tern_rope_follows_length(&infer->model->config)) {
         TERN_RETURN_IF_ERR(upload_rope(infer, infer->position, n));
@@ -271,7 +265,7 @@ static tern_status forward(struct tern_infer *infer, const int32_t *ids, int64_t
 /* The length that rotary positions of the next n tokens go by. A longrope has one set of factors up
  * to its original context and one beyond: a sequence that crosses it is computed anew, so that all of
  * its keys are of one set, as a pass over the whole would make them. */
-static tern_status follow_length(struct tern_infer *infer, int64_t n)
+static tern_status follow_length(struct tern_sequence *infer, int64_t n)
 {
     const struct tern_model_config *c = &infer->model->config;
     int64_t before = infer->length;
@@ -290,7 +284,7 @@ static tern_status follow_length(struct tern_infer *infer, int64_t n)
     return TERN_OK;
 }
 
-static tern_status append(struct tern_infer *infer, const int32_t *ids, int64_t n)
+static tern_status append(struct tern_sequence *infer, const int32_t *ids, int64_t n)
 {
     TERN_CHECK(n >= 1 && n <= infer->options.chunk);
     if (infer->position + n > infer->options.positions) {
@@ -306,7 +300,7 @@ static tern_status append(struct tern_infer *infer, const int32_t *ids, int64_t 
 }
 
 /* Logits of rows [first, first + rows) of the normalised stream, on the device; no cap yet. */
-static tern_status head(struct tern_infer *infer, int64_t first, int64_t rows)
+static tern_status head(struct tern_sequence *infer, int64_t first, int64_t rows)
 {
     const struct tern_model *model = infer->model;
     const struct tern_matrix *matrix = &infer->head;
@@ -331,7 +325,7 @@ static tern_status head(struct tern_infer *infer, int64_t first, int64_t rows)
 }
 
 /* Logits of rows [first, first + rows) to host memory. */
-static tern_status read_logits(struct tern_infer *infer, int64_t first, int64_t rows, float *out)
+static tern_status read_logits(struct tern_sequence *infer, int64_t first, int64_t rows, float *out)
 {
     const struct tern_model_config *c = &infer->model->config;
     for (int64_t done = 0; done < rows; done += infer->logit_rows) {
@@ -352,11 +346,11 @@ static tern_status read_logits(struct tern_infer *infer, int64_t first, int64_t 
     return TERN_OK;
 }
 
-tern_status tern_infer_append(struct tern_infer *infer,
-                              const int32_t *ids,
-                              int64_t n,
-                              bool all_rows,
-                              float *logits_out)
+tern_status tern_sequence_append(struct tern_sequence *infer,
+                                 const int32_t *ids,
+                                 int64_t n,
+                                 bool all_rows,
+                                 float *logits_out)
 {
     TERN_RETURN_IF_ERR(append(infer, ids, n));
     if (logits_out == NULL) {
@@ -366,11 +360,11 @@ tern_status tern_infer_append(struct tern_infer *infer,
                     : read_logits(infer, n - 1, 1, logits_out);
 }
 
-tern_status tern_infer_nll(struct tern_infer *infer,
-                           const int32_t *ids,
-                           const int32_t *targets,
-                           int64_t n,
-                           float *nll_out)
+tern_status tern_sequence_nll(struct tern_sequence *infer,
+                              const int32_t *ids,
+                              const int32_t *targets,
+                              int64_t n,
+                              float *nll_out)
 {
     const struct tern_model_config *c = &infer->model->config;
     const struct tern_device_table *table = infer->device->ops->device;

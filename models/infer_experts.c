@@ -3,7 +3,7 @@
 #include "models/infer_impl.h"
 
 /* Pairs [first, first + n) of gathered to expert_out. */
-static tern_status run_expert(struct tern_infer *infer,
+static tern_status run_expert(struct tern_sequence *infer,
                               const struct tern_expert *expert,
                               int64_t first,
                               int64_t n)
@@ -28,7 +28,9 @@ static tern_status run_expert(struct tern_infer *infer,
                                NULL);
 }
 
-static tern_status route(struct tern_infer *infer, const struct tern_infer_layer *layer, int64_t n)
+static tern_status route(struct tern_sequence *infer,
+                         const struct tern_infer_layer *layer,
+                         int64_t n)
 {
     const struct tern_model_config *c = &infer->model->config;
     TERN_RETURN_IF_ERR(tern_infer_multiply(infer, &layer->router, n, infer->norm,
@@ -48,7 +50,7 @@ static tern_status route(struct tern_infer *infer, const struct tern_infer_layer
                                             });
 }
 
-tern_status tern_infer_experts(struct tern_infer *infer,
+tern_status tern_infer_experts(struct tern_sequence *infer,
                                const struct tern_infer_layer *layer,
                                int64_t n)
 {

@@ -2,7 +2,7 @@
 #ifndef TERN_MODELS_INFER_IMPL_H
 #define TERN_MODELS_INFER_IMPL_H
 
-#include "models/infer.h"
+#include "models/sequence.h"
 
 /* y (n, out) = x (n, in) W + b, W where and as it lies. */
 struct tern_matrix {
@@ -39,11 +39,11 @@ struct tern_infer_layer {
     bool is_local; /* rotary positions of windowed layers */
 };
 
-struct tern_infer {
+struct tern_sequence {
     const struct tern_model *model;
     struct tern_device *device;
     const struct tern_placed *weights;
-    struct tern_infer_options options;
+    struct tern_sequence_options options;
     struct tern_infer_layer *layers;
     struct tern_expert *experts; /* of all layers */
     struct tern_dptr final_norm, final_norm_bias, positions;
@@ -77,11 +77,11 @@ struct tern_infer {
 };
 
 /* The layers' matrices and vectors, from where the weights lie. */
-TERN_MUST_CHECK tern_status tern_infer_layers_init(struct tern_infer *infer);
-void tern_infer_layers_fini(struct tern_infer *infer);
+TERN_MUST_CHECK tern_status tern_infer_layers_init(struct tern_sequence *infer);
+void tern_infer_layers_fini(struct tern_sequence *infer);
 /* d (n, out), rows ldd apart, = x (n, in) times the matrix; gelu: through it, *pre keeps what went
  * in. */
-TERN_MUST_CHECK tern_status tern_infer_multiply(struct tern_infer *infer,
+TERN_MUST_CHECK tern_status tern_infer_multiply(struct tern_sequence *infer,
                                                 const struct tern_matrix *matrix,
                                                 int64_t n,
                                                 struct tern_dptr x,
@@ -89,16 +89,16 @@ TERN_MUST_CHECK tern_status tern_infer_multiply(struct tern_infer *infer,
                                                 int64_t ldd,
                                                 const struct tern_dptr *gelu_pre);
 /* Each part beside the one before. */
-TERN_MUST_CHECK tern_status tern_infer_multiply_all(struct tern_infer *infer,
+TERN_MUST_CHECK tern_status tern_infer_multiply_all(struct tern_sequence *infer,
                                                     const struct tern_matrices *matrices,
                                                     int64_t n,
                                                     struct tern_dptr x,
                                                     struct tern_dptr d,
                                                     int64_t ldd);
 /* The stream of n tokens in infer->x through all layers: infer->norm is the final norm of it. */
-TERN_MUST_CHECK tern_status tern_infer_run_layers(struct tern_infer *infer, int64_t n);
+TERN_MUST_CHECK tern_status tern_infer_run_layers(struct tern_sequence *infer, int64_t n);
 /* infer->norm (n, C) to infer->branch (n, C), by the experts of a layer. */
-TERN_MUST_CHECK tern_status tern_infer_experts(struct tern_infer *infer,
+TERN_MUST_CHECK tern_status tern_infer_experts(struct tern_sequence *infer,
                                                const struct tern_infer_layer *layer,
                                                int64_t n);
 

@@ -1,7 +1,7 @@
 /* infer_layers.c - the layers of the inference pass: which op follows which. */
 #include "models/infer_impl.h"
 
-tern_status tern_infer_multiply(struct tern_infer *infer,
+tern_status tern_infer_multiply(struct tern_sequence *infer,
                                 const struct tern_matrix *matrix,
                                 int64_t n,
                                 struct tern_dptr x,
@@ -35,7 +35,7 @@ tern_status tern_infer_multiply(struct tern_infer *infer,
     return tern_op_gemm(infer->device, &args);
 }
 
-tern_status tern_infer_multiply_all(struct tern_infer *infer,
+tern_status tern_infer_multiply_all(struct tern_sequence *infer,
                                     const struct tern_matrices *matrices,
                                     int64_t n,
                                     struct tern_dptr x,
@@ -53,7 +53,7 @@ tern_status tern_infer_multiply_all(struct tern_infer *infer,
 }
 
 /* out (n, C) = norm(x + residual), the sum kept; residual null: of x. */
-static tern_status norm(struct tern_infer *infer,
+static tern_status norm(struct tern_sequence *infer,
                         struct tern_dptr weight,
                         struct tern_dptr bias,
                         int64_t n,
@@ -80,7 +80,7 @@ static tern_status norm(struct tern_infer *infer,
 }
 
 /* Each head of x by itself, in place. */
-static tern_status norm_heads(struct tern_infer *infer,
+static tern_status norm_heads(struct tern_sequence *infer,
                               struct tern_dptr weight,
                               int64_t n,
                               struct tern_dptr x,
@@ -107,7 +107,7 @@ static tern_status norm_heads(struct tern_infer *infer,
                                            });
 }
 
-static tern_status rope(struct tern_infer *infer,
+static tern_status rope(struct tern_sequence *infer,
                         const struct tern_infer_layer *layer,
                         struct tern_dptr x,
                         int64_t heads,
@@ -135,7 +135,7 @@ static tern_status rope(struct tern_infer *infer,
 }
 
 /* norm (n, C) to att (n, H D): new keys and values go straight into the cache. */
-static tern_status attend(struct tern_infer *infer, int number, int64_t n)
+static tern_status attend(struct tern_sequence *infer, int number, int64_t n)
 {
     const struct tern_model_config *c = &infer->model->config;
     const struct tern_infer_layer *layer = &infer->layers[number];
@@ -176,7 +176,7 @@ static tern_status attend(struct tern_infer *infer, int number, int64_t n)
 }
 
 /* norm (n, C) to branch (n, C). */
-static tern_status feed_forward(struct tern_infer *infer,
+static tern_status feed_forward(struct tern_sequence *infer,
                                 const struct tern_infer_layer *layer,
                                 int64_t n)
 {
@@ -203,7 +203,7 @@ static tern_status feed_forward(struct tern_infer *infer,
 }
 
 /* What a sublayer leaves in branch, before it joins the stream. */
-static tern_status post_norm(struct tern_infer *infer, struct tern_dptr weight, int64_t n)
+static tern_status post_norm(struct tern_sequence *infer, struct tern_dptr weight, int64_t n)
 {
     struct tern_dptr none = {0};
     return tern_dptr_is_null(weight)
@@ -211,7 +211,7 @@ static tern_status post_norm(struct tern_infer *infer, struct tern_dptr weight, 
                : norm(infer, weight, none, n, infer->branch, none, none, infer->branch);
 }
 
-tern_status tern_infer_run_layers(struct tern_infer *infer, int64_t n)
+tern_status tern_infer_run_layers(struct tern_sequence *infer, int64_t n)
 {
     const struct tern_model_config *c = &infer->model->config;
     struct tern_dptr x = infer->x;

@@ -3,19 +3,19 @@
 #include "runtime/base/check.h"
 #include "runtime/base/mem.h"
 
-static const struct tern_placed_tensor *placed_of(const struct tern_infer *infer,
+static const struct tern_placed_tensor *placed_of(const struct tern_sequence *infer,
                                                   const struct tern_param *param)
 {
     return &infer->weights->items[param - infer->model->params.items];
 }
 
-static struct tern_dptr vector_of(const struct tern_infer *infer, enum tern_role role, int layer)
+static struct tern_dptr vector_of(const struct tern_sequence *infer, enum tern_role role, int layer)
 {
     const struct tern_param *param = tern_params_find(&infer->model->params, role, layer);
     return param != NULL ? placed_of(infer, param)->data : (struct tern_dptr){0};
 }
 
-static struct tern_matrix matrix_of_param(const struct tern_infer *infer,
+static struct tern_matrix matrix_of_param(const struct tern_sequence *infer,
                                           const struct tern_param *param,
                                           struct tern_dptr bias)
 {
@@ -37,7 +37,7 @@ static struct tern_matrix matrix_of_param(const struct tern_infer *infer,
 }
 
 /* All zeros when the model has no such matrix. */
-static struct tern_matrix matrix_of(const struct tern_infer *infer,
+static struct tern_matrix matrix_of(const struct tern_sequence *infer,
                                     enum tern_role role,
                                     enum tern_role bias,
                                     int layer)
@@ -57,13 +57,13 @@ static uint64_t column_bytes(const struct tern_matrix *matrix)
     return bytes;
 }
 
-static uint64_t bias_bytes(const struct tern_infer *infer)
+static uint64_t bias_bytes(const struct tern_sequence *infer)
 {
     return tern_dtype_bytes(infer->model->dtype);
 }
 
 /* Columns [first, first + count) of the output. */
-static struct tern_matrix columns_of(const struct tern_infer *infer,
+static struct tern_matrix columns_of(const struct tern_sequence *infer,
                                      const struct tern_matrix *matrix,
                                      int64_t first,
                                      int64_t count)
@@ -78,7 +78,7 @@ static struct tern_matrix columns_of(const struct tern_infer *infer,
 }
 
 /* One more part; one with the last when it follows it in memory. */
-static void add_part(const struct tern_infer *infer,
+static void add_part(const struct tern_sequence *infer,
                      struct tern_matrices *matrices,
                      struct tern_matrix matrix)
 {
@@ -98,7 +98,7 @@ static void add_part(const struct tern_infer *infer,
     matrices->parts[matrices->count++] = matrix;
 }
 
-static void init_attention(struct tern_infer *infer, struct tern_infer_layer *layer, int number)
+static void init_attention(struct tern_sequence *infer, struct tern_infer_layer *layer, int number)
 {
     const struct tern_model_config *c = &infer->model->config;
     int64_t q = c->heads * c->head_width;
@@ -118,7 +118,7 @@ static void init_attention(struct tern_infer *infer, struct tern_infer_layer *la
     layer->is_local = layer->window > 0 && c->rope_theta_local > 0;
 }
 
-static void init_experts(struct tern_infer *infer, struct tern_infer_layer *layer, int number)
+static void init_experts(struct tern_sequence *infer, struct tern_infer_layer *layer, int number)
 {
     const struct tern_params *params = &infer->model->params;
     struct tern_dptr none = {0};
@@ -132,7 +132,7 @@ static void init_experts(struct tern_infer *infer, struct tern_infer_layer *laye
     }
 }
 
-static void init_layer(struct tern_infer *infer, int number)
+static void init_layer(struct tern_sequence *infer, int number)
 {
     struct tern_infer_layer *layer = &infer->layers[number];
     const struct tern_model_config *c = &infer->model->config;
@@ -156,7 +156,7 @@ static void init_layer(struct tern_infer *infer, int number)
     layer->down = matrix_of(infer, TERN_ROLE_DOWN_WEIGHT, TERN_ROLE_DOWN_BIAS, number);
 }
 
-tern_status tern_infer_layers_init(struct tern_infer *infer)
+tern_status tern_infer_layers_init(struct tern_sequence *infer)
 {
     const struct tern_model_config *c = &infer->model->config;
     size_t layers = (size_t)c->layers;
@@ -181,7 +181,7 @@ tern_status tern_infer_layers_init(struct tern_infer *infer)
     return TERN_OK;
 }
 
-void tern_infer_layers_fini(struct tern_infer *infer)
+void tern_infer_layers_fini(struct tern_sequence *infer)
 {
     tern_free(infer->layers);
     tern_free(infer->experts);

@@ -1,7 +1,7 @@
 /* generate.c - prefill, then one token at a time. */
 #include "runtime/generate/generate.h"
 
-#include "models/infer.h"
+#include "models/sequence.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/mem.h"
 
@@ -18,7 +18,7 @@ struct generator {
     struct tern_loaded *loaded;
     const struct tern_generate_request *request;
     struct tern_generate_result *result;
-    struct tern_infer *infer;
+    struct tern_sequence *infer;
     struct tern_sampler *sampler;
     struct tern_stream stream;
     struct tern_text out;
@@ -61,11 +61,11 @@ static tern_status prefill(struct generator *g)
 {
     int64_t count = g->result->prompt_tokens;
     double started = tern_clock_seconds();
-    tern_infer_expect(g->infer, count);
+    tern_sequence_expect(g->infer, count);
     for (int64_t at = 0; at < count; at += PREFILL_CHUNK) {
         int64_t n = count - at < PREFILL_CHUNK ? count - at : PREFILL_CHUNK;
-        TERN_RETURN_IF_ERR(
-            tern_infer_append(g->infer, g->ids + at, n, false, at + n == count ? g->logits : NULL));
+        TERN_RETURN_IF_ERR(tern_sequence_append(g->infer, g->ids + at, n, false,
+                                                at + n == count ? g->logits : NULL));
     }
     g->result->prefill_seconds = tern_clock_seconds() - started;
     return TERN_OK;
@@ -97,7 +97,7 @@ static tern_status decode(struct generator *g)
             break;
         }
         if (g->result->tokens < limit) {
-            TERN_RETURN_IF_ERR(tern_infer_append(g->infer, &id, 1, false, g->logits));
+            TERN_RETURN_IF_ERR(tern_sequence_append(g->infer, &id, 1, false, g->logits));
         }
     }
     TERN_RETURN_IF_ERR(tern_stream_finish(&g->stream, &g->out));
@@ -114,13 +114,13 @@ static tern_status open_generator(struct generator *g)
     TERN_RETURN_IF_ERR(encode_prompt(g));
     int64_t positions = g->result->prompt_tokens + g->request->max_tokens;
     positions = positions < model->config.context ? positions : model->config.context;
-    struct tern_infer_options options = {
+    struct tern_sequence_options options = {
         .positions = positions,
         .chunk =
             g->result->prompt_tokens < PREFILL_CHUNK ? g->result->prompt_tokens : PREFILL_CHUNK,
     };
     TERN_RETURN_IF_ERR(
-        tern_infer_create(model, g->loaded->device, &g->loaded->placed, &options, &g->infer));
+        tern_sequence_create(model, g->loaded->device, &g->loaded->placed, &options, &g->infer));
     TERN_RETURN_IF_ERR(tern_sampler_create(model->config.vocab_size, &g->sampler));
     g->logits = tern_alloc("generate", (size_t)model->config.vocab_size * sizeof *g->logits);
     return g->logits != NULL ? TERN_OK : tern_fail(TERN_ERR_MEMORY, "cannot allocate logits");
@@ -139,7 +139,7 @@ tern_status tern_generate(struct tern_loaded *loaded,
     TERN_GOTO_IF_ERR(status, prefill(&g), out);
     status = decode(&g);
 out:
-    tern_infer_destroy(g.infer);
+    tern_sequence_destroy(g.infer);
     tern_sampler_destroy(g.sampler);
     tern_stream_fini(&g.stream);
     tern_text_fini(&g.out);
@@ -169,8 +169,8 @@ tern_status tern_score(struct tern_loaded *loaded,
 {
     int64_t v = loaded->model.config.vocab_size;
     int64_t chunk = count < SCORE_CHUNK ? count : SCORE_CHUNK;
-    struct tern_infer *infer = NULL;
-    struct tern_infer_options options = {.positions = count, .chunk = chunk};
+    struct tern_sequence *infer = NULL;
+    struct tern_sequence_options options = {.positions = count, .chunk = chunk};
     if (count < 1 || count > loaded->model.config.context) {
         return tern_fail(TERN_ERR_INPUT,
                          "the text has %lld tokens, expected 1 to %lld (the model's context)",
@@ -183,34 +183,35 @@ tern_status tern_score(struct tern_loaded *loaded,
     tern_status status;
     TERN_GOTO_IF_ERR(
         status,
-        tern_infer_create(&loaded->model, loaded->device, &loaded->placed, &options, &infer), out);
-    tern_infer_expect(infer, count);
+        tern_sequence_create(&loaded->model, loaded->device, &loaded->placed, &options, &infer),
+        out);
+    tern_sequence_expect(infer, count);
     for (int64_t at = 0; at < count; at += chunk) {
         int64_t n = count - at < chunk ? count - at : chunk;
-        TERN_GOTO_IF_ERR(status, tern_infer_append(infer, ids + at, n, true, logits), out);
+        TERN_GOTO_IF_ERR(status, tern_sequence_append(infer, ids + at, n, true, logits), out);
         for (int64_t i = 0; i < n; i++) {
             TERN_GOTO_IF_ERR(status, row(context, at + i, logits + i * v), out);
         }
     }
 out:
-    tern_infer_destroy(infer);
+    tern_sequence_destroy(infer);
     tern_free(logits);
     return status;
 }
 
 /* A window of n inputs; targets of -1 count nothing. */
-static tern_status evaluate_window(struct tern_infer *infer,
+static tern_status evaluate_window(struct tern_sequence *infer,
                                    const int32_t *ids,
                                    const int32_t *targets,
                                    int64_t n,
                                    struct tern_eval_result *result)
 {
     float nll[EVAL_CHUNK];
-    tern_infer_rewind(infer, 0);
-    tern_infer_expect(infer, n);
+    tern_sequence_rewind(infer, 0);
+    tern_sequence_expect(infer, n);
     for (int64_t at = 0; at < n; at += EVAL_CHUNK) {
         int64_t some = n - at < EVAL_CHUNK ? n - at : EVAL_CHUNK;
-        TERN_RETURN_IF_ERR(tern_infer_nll(infer, ids + at, targets + at, some, nll));
+        TERN_RETURN_IF_ERR(tern_sequence_nll(infer, ids + at, targets + at, some, nll));
         for (int64_t i = 0; i < some; i++) {
             result->nll += nll[i];
             result->tokens += targets[at + i] >= 0;
@@ -233,7 +234,7 @@ static tern_status check_ids(const struct tern_loaded *loaded, const int32_t *id
 
 /* Windows one after the other: each begins with the prefix, if there is one, and goes on where the
  * last one ended. window: inputs of one; both buffers hold as many and one more. */
-static tern_status evaluate_all(struct tern_infer *infer,
+static tern_status evaluate_all(struct tern_sequence *infer,
                                 const struct tern_eval_text *text,
                                 int64_t window,
                                 int32_t *ids,
@@ -274,19 +275,19 @@ tern_status tern_evaluate(struct tern_loaded *loaded,
                          "%d that each window begins with",
                          (long long)text->count, (long long)window, text->prefix_count);
     }
-    struct tern_infer_options options = {.positions = window,
-                                         .chunk = window < EVAL_CHUNK ? window : EVAL_CHUNK};
-    struct tern_infer *infer = NULL;
+    struct tern_sequence_options options = {.positions = window,
+                                            .chunk = window < EVAL_CHUNK ? window : EVAL_CHUNK};
+    struct tern_sequence *infer = NULL;
     int32_t *ids = tern_alloc("eval", 2 * (size_t)(window + 1) * sizeof *ids);
     if (ids == NULL) {
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate a window");
     }
     tern_status status =
-        tern_infer_create(&loaded->model, loaded->device, &loaded->placed, &options, &infer);
+        tern_sequence_create(&loaded->model, loaded->device, &loaded->placed, &options, &infer);
     if (status == TERN_OK) {
         status = evaluate_all(infer, text, window, ids, ids + window + 1, result);
     }
-    tern_infer_destroy(infer);
+    tern_sequence_destroy(infer);
     tern_free(ids);
     return status;
 }

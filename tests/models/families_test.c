@@ -3,8 +3,8 @@
 #include "io/file.h"
 #include "io/safetensors.h"
 #include "kernels/open.h"
-#include "models/infer.h"
 #include "models/pretrained.h"
+#include "models/sequence.h"
 #include "tests/base/check.h"
 
 #include <math.h>
@@ -99,16 +99,16 @@ static double relative_error(const float *x, const float *y, int64_t n)
 /* The relative error that no more than `outliers` positions exceed, `chunk` tokens at a time. */
 static double worst_of(struct bench *b, int64_t chunk, int64_t outliers)
 {
-    struct tern_infer *infer;
-    struct tern_infer_options options = {.positions = b->t, .chunk = chunk};
+    struct tern_sequence *infer;
+    struct tern_sequence_options options = {.positions = b->t, .chunk = chunk};
     float *logits = tern_alloc("test", (size_t)(b->t * b->v) * sizeof *logits);
     double errors[TOKENS_MAX];
     assert_non_null(logits);
-    OK(tern_infer_create(&b->model, b->device, &b->placed, &options, &infer));
-    tern_infer_expect(infer, b->t);
+    OK(tern_sequence_create(&b->model, b->device, &b->placed, &options, &infer));
+    tern_sequence_expect(infer, b->t);
     for (int64_t at = 0; at < b->t; at += chunk) {
         int64_t n = b->t - at < chunk ? b->t - at : chunk;
-        OK(tern_infer_append(infer, b->ids + at, n, true, logits + at * b->v));
+        OK(tern_sequence_append(infer, b->ids + at, n, true, logits + at * b->v));
     }
     for (int64_t at = 0; at < b->t; at++) {
         double error = relative_error(logits + at * b->v, b->logits + at * b->v, b->v);
@@ -118,7 +118,7 @@ static double worst_of(struct bench *b, int64_t chunk, int64_t outliers)
         }
         errors[k] = error;
     }
-    tern_infer_destroy(infer);
+    tern_sequence_destroy(infer);
     tern_free(logits);
     return errors[outliers];
 }
@@ -167,11 +167,11 @@ static void nll_is_of_the_logits(void **state)
         struct bench b;
         float nll[TOKENS_MAX];
         open_bench(&b, g_models[m], "cpu", TERN_F32);
-        struct tern_infer *infer;
-        struct tern_infer_options options = {.positions = b.t, .chunk = b.t};
-        OK(tern_infer_create(&b.model, b.device, &b.placed, &options, &infer));
-        tern_infer_expect(infer, b.t);
-        OK(tern_infer_nll(infer, b.ids, b.ids + 1, b.t - 1, nll));
+        struct tern_sequence *infer;
+        struct tern_sequence_options options = {.positions = b.t, .chunk = b.t};
+        OK(tern_sequence_create(&b.model, b.device, &b.placed, &options, &infer));
+        tern_sequence_expect(infer, b.t);
+        OK(tern_sequence_nll(infer, b.ids, b.ids + 1, b.t - 1, nll));
         for (int64_t at = 0; at + 1 < b.t; at++) {
             const float *row = b.logits + at * b.v;
             double sum = 0;
@@ -181,7 +181,7 @@ static void nll_is_of_the_logits(void **state)
             double expected = log(sum) - row[b.ids[at + 1]];
             assert_true(fabs(nll[at] - expected) <= 1e-3 * (1 + fabs(expected)));
         }
-        tern_infer_destroy(infer);
+        tern_sequence_destroy(infer);
         close_bench(&b);
     }
 }
@@ -194,28 +194,28 @@ static void longrope_crosses(void **state)
     struct bench b;
     open_bench(&b, "llama_longrope", "cpu", TERN_F32);
     b.model.config.rope_original_context = 20;
-    struct tern_infer *infer;
-    struct tern_infer_options options = {.positions = b.t, .chunk = 8};
+    struct tern_sequence *infer;
+    struct tern_sequence_options options = {.positions = b.t, .chunk = 8};
     float *grown = tern_alloc("test", (size_t)b.v * sizeof *grown);
     float *whole = tern_alloc("test", (size_t)b.v * sizeof *whole);
     float *before = tern_alloc("test", (size_t)b.v * sizeof *before);
     assert_true(grown != NULL && whole != NULL && before != NULL);
-    OK(tern_infer_create(&b.model, b.device, &b.placed, &options, &infer));
+    OK(tern_sequence_create(&b.model, b.device, &b.placed, &options, &infer));
     for (int64_t at = 0; at < 30; at++) {
-        OK(tern_infer_append(infer, b.ids + at, 1, false, at == 9 ? before : grown));
+        OK(tern_sequence_append(infer, b.ids + at, 1, false, at == 9 ? before : grown));
     }
-    tern_infer_rewind(infer, 9);
+    tern_sequence_rewind(infer, 9);
     float again[128];
     assert_true(b.v <= 128);
-    OK(tern_infer_append(infer, b.ids + 9, 1, false, again));
+    OK(tern_sequence_append(infer, b.ids + 9, 1, false, again));
     assert_true(relative_error(again, before, b.v) <= 1e-5);
-    tern_infer_rewind(infer, 0);
-    tern_infer_expect(infer, 30);
+    tern_sequence_rewind(infer, 0);
+    tern_sequence_expect(infer, 30);
     for (int64_t at = 0; at < 30; at += 6) {
-        OK(tern_infer_append(infer, b.ids + at, 6, false, whole));
+        OK(tern_sequence_append(infer, b.ids + at, 6, false, whole));
     }
     assert_true(relative_error(grown, whole, b.v) <= 1e-5);
-    tern_infer_destroy(infer);
+    tern_sequence_destroy(infer);
     tern_free(grown);
     tern_free(whole);
     tern_free(before);

@@ -1,6 +1,6 @@
 /* golden_test.c - whole models against PyTorch: logits, loss, every gradient, and ten AdamW steps. */
 #include "kernels/open.h"
-#include "models/infer.h"
+#include "models/sequence.h"
 #include "models/transformer.h"
 #include "runtime/base/mem.h"
 #include "tests/models/golden_file.h"
@@ -259,14 +259,14 @@ static void check_infer(struct bench *b, const char *name)
     assert_int_equal(tern_placed_flat(&b->model, b->device, b->weights, &placed), TERN_OK);
     for (size_t c = 0; c < sizeof chunks / sizeof chunks[0]; c++) {
         int64_t chunk = chunks[c] < t ? chunks[c] : t;
-        struct tern_infer *infer;
-        struct tern_infer_options options = {.positions = t, .chunk = chunk};
-        assert_int_equal(tern_infer_create(&b->model, b->device, &placed, &options, &infer), TERN_OK);
+        struct tern_sequence *infer;
+        struct tern_sequence_options options = {.positions = t, .chunk = chunk};
+        assert_int_equal(tern_sequence_create(&b->model, b->device, &placed, &options, &infer), TERN_OK);
         for (int64_t at = 0; at < t; at += chunk) {
             int64_t n = t - at < chunk ? t - at : chunk;
-            assert_int_equal(tern_infer_append(infer, ids + at, n, true, logits + at * v), TERN_OK);
+            assert_int_equal(tern_sequence_append(infer, ids + at, n, true, logits + at * v), TERN_OK);
         }
-        tern_infer_destroy(infer);
+        tern_sequence_destroy(infer);
         double error = relative_frobenius(logits, golden.data, t * v);
         print_message("%s: cached inference by %lld, relative error %.2e\n", name, (long long)chunk, error);
         assert_true(error <= LOGITS_RELATIVE);
