@@ -6,8 +6,73 @@
 
 #include <math.h>
 
+static bool is_kind(enum tern_packed packed)
+{
+    return packed > TERN_PACKED_NONE && packed < TERN_PACKED_COUNT;
+}
+
+/* A packed matrix (n, k) at p. */
+static void check_packed(struct tern_check *check,
+                         const char *name,
+                         struct tern_dptr p,
+                         enum tern_packed packed,
+                         const int64_t shape[2],
+                         unsigned flags)
+{
+    if (check->status != TERN_OK) {
+        return;
+    }
+    size_t bytes = tern_packed_bytes(check->device, packed, shape[0], shape[1]);
+    if (bytes == 0) {
+        TERN_CHECK_REFUSE(check, "%s: %s of k = %lld is packed as %s, expected whole groups of %d",
+                          check->op, name, (long long)shape[1], tern_packed_name(packed),
+                          TERN_PACKED_GROUP);
+        return;
+    }
+    tern_check_vector(check, name, p, TERN_U8, (int64_t)bytes, flags);
+}
+
+/* What a product with a packed b may be. */
+static void check_gemm_packed(struct tern_check *check, const struct tern_gemm_args *args)
+{
+    tern_check_has(check, TERN_LACKS_PACKED, "products of packed weights");
+    tern_check_float(check, "a_dtype", args->a_dtype);
+    tern_check_float(check, "d_dtype", args->d_dtype);
+    if (!is_kind(args->b_packed)) {
+        TERN_CHECK_REFUSE(check, "%s: b_packed is %d, expected one of enum tern_packed", check->op,
+                          (int)args->b_packed);
+        return;
+    }
+    bool is_codes = tern_packed_is_codes(args->b_packed);
+    if (is_codes ? args->compute != TERN_I8
+                 : args->compute != TERN_F32 && args->compute != TERN_BF16) {
+        TERN_CHECK_REFUSE(check, "%s: b is packed as %s and compute is %s, expected %s", check->op,
+                          tern_packed_name(args->b_packed), tern_dtype_name(args->compute),
+                          is_codes ? "i8" : "f32 or bf16");
+    }
+    if (!args->trans_b || args->trans_a || args->accumulate) {
+        TERN_CHECK_REFUSE(check, "%s: b is packed, expected trans_b, no trans_a, no accumulate",
+                          check->op);
+    }
+    if ((int)args->epilogue < TERN_EPILOGUE_NONE || args->epilogue >= TERN_EPILOGUE_DGELU) {
+        TERN_CHECK_REFUSE(check, "%s: b is packed and epilogue is %d, expected none, bias or gelu",
+                          check->op, (int)args->epilogue);
+    }
+    if (tern_epilogue_has_bias(args->epilogue)) {
+        tern_check_float(check, "bias_dtype", args->bias_dtype);
+    }
+    if (args->a_dtype == TERN_F64 || args->d_dtype == TERN_F64) {
+        TERN_CHECK_REFUSE(check, "%s: b is packed and a or d is f64, expected f32 or bf16",
+                          check->op);
+    }
+}
+
 static void check_gemm_kinds(struct tern_check *check, const struct tern_gemm_args *args)
 {
+    if (args->b_packed != TERN_PACKED_NONE) {
+        check_gemm_packed(check, args);
+        return;
+    }
     bool has_bias = tern_epilogue_has_bias(args->epilogue);
     tern_check_float(check, "a_dtype", args->a_dtype);
     if (tern_dtype_is_stored(args->b_dtype)) {
@@ -56,8 +121,10 @@ tern_status tern_args_check_gemm(struct tern_device *device,
     tern_check_size(&check, "k", args->k, 1);
     tern_check_stride(&check, "lda", args->lda, args->trans_a ? "m" : "k",
                       args->trans_a ? args->m : args->k);
-    tern_check_stride(&check, "ldb", args->ldb, args->trans_b ? "k" : "n",
-                      args->trans_b ? args->k : args->n);
+    if (args->b_packed == TERN_PACKED_NONE) {
+        tern_check_stride(&check, "ldb", args->ldb, args->trans_b ? "k" : "n",
+                          args->trans_b ? args->k : args->n);
+    }
     tern_check_stride(&check, "ldd", args->ldd, "n", args->n);
     check_gemm_kinds(&check, args);
     *is_empty_out = args->m == 0 || args->n == 0;
@@ -68,7 +135,11 @@ tern_status tern_args_check_gemm(struct tern_device *device,
                   b[2] = {args->trans_b ? args->n : args->k, args->trans_b ? args->k : args->n},
                   d[2] = {args->m, args->n};
     tern_check_rows(&check, "a", args->a, args->a_dtype, a, args->lda, TERN_OPERAND_READ);
-    tern_check_weights(&check, "b", args->b, args->b_dtype, b, args->ldb);
+    if (args->b_packed != TERN_PACKED_NONE) {
+        check_packed(&check, "b", args->b, args->b_packed, b, TERN_OPERAND_READ);
+    } else {
+        tern_check_weights(&check, "b", args->b, args->b_dtype, b, args->ldb);
+    }
     tern_check_rows(&check, "d", args->d, args->d_dtype, d, args->ldd, TERN_OPERAND_WRITE);
     if (tern_epilogue_has_bias(args->epilogue)) {
         tern_check_vector(&check, "bias", args->bias, args->bias_dtype, args->n, TERN_OPERAND_READ);
@@ -424,4 +495,55 @@ tern_status tern_args_check_limits(const struct tern_op_limits *limits)
                           (long long)limits->head_width, TERN_HEAD_WIDTH_MAX);
     }
     return check.status;
+}
+
+static void check_pack_kinds(struct tern_check *check, const struct tern_pack_args *args)
+{
+    bool is_stored = tern_dtype_is_stored(args->src_dtype);
+    tern_check_has(check, TERN_LACKS_PACKED, "packed weights");
+    if (!is_stored && args->src_dtype != TERN_F32 && args->src_dtype != TERN_BF16) {
+        TERN_CHECK_REFUSE(check, "%s: src_dtype is %s, expected f32, bf16 or a stored type",
+                          check->op, tern_dtype_name(args->src_dtype));
+        return;
+    }
+    if (!is_kind(args->packed)) {
+        TERN_CHECK_REFUSE(check, "%s: packed is %d, expected one of enum tern_packed", check->op,
+                          (int)args->packed);
+        return;
+    }
+    bool is_by_value = args->packed == TERN_PACKED_F32 || args->packed == TERN_PACKED_BF16 ||
+                       args->packed == TERN_PACKED_Q8 || args->packed == TERN_PACKED_Q4;
+    if (!is_by_value && args->packed != tern_packed_for(args->src_dtype)) {
+        TERN_CHECK_REFUSE(check, "%s: %s cannot be packed as %s, expected f32, bf16, q8, q4 or %s",
+                          check->op, tern_dtype_name(args->src_dtype),
+                          tern_packed_name(args->packed),
+                          tern_packed_name(tern_packed_for(args->src_dtype)));
+    }
+    if (args->trans_src && tern_dtype_block_elements(args->src_dtype) > 1) {
+        TERN_CHECK_REFUSE(check, "%s: src is %s and (k, n), expected (n, k): blocks lie along k",
+                          check->op, tern_dtype_name(args->src_dtype));
+    }
+}
+
+tern_status tern_args_check_pack(struct tern_device *device,
+                                 const struct tern_pack_args *args,
+                                 bool *is_empty_out)
+{
+    struct tern_check check = tern_check_begin(device, TERN_OP_PACK, args);
+    TERN_RETURN_IF_ERR(check.status);
+    tern_check_size(&check, "n", args->n, 0);
+    tern_check_size(&check, "k", args->k, 1);
+    tern_check_stride(&check, "ld", args->ld, args->trans_src ? "n" : "k",
+                      args->trans_src ? args->n : args->k);
+    check_pack_kinds(&check, args);
+    *is_empty_out = args->n == 0;
+    if (check.status != TERN_OK || *is_empty_out) {
+        return check.status;
+    }
+    const int64_t shape[2] = {args->n, args->k};
+    const int64_t src[2] = {args->trans_src ? args->k : args->n,
+                            args->trans_src ? args->n : args->k};
+    tern_check_weights(&check, "src", args->src, args->src_dtype, src, args->ld);
+    check_packed(&check, "dst", args->dst, args->packed, shape, TERN_OPERAND_WRITE);
+    return tern_check_finish(&check);
 }

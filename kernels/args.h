@@ -27,6 +27,7 @@ TERN_ARGS_CHECK(cast);
 TERN_ARGS_CHECK(softcap);
 TERN_ARGS_CHECK(moe_route);
 TERN_ARGS_CHECK(moe_combine);
+TERN_ARGS_CHECK(pack);
 
 #undef TERN_ARGS_CHECK
 

@@ -64,6 +64,32 @@ static void check_scale(struct tern_check *check, float scale)
     }
 }
 
+/* The table of an embedding, packed or not: (V, C). */
+static void check_table(struct tern_check *check,
+                        const struct tern_embed_fwd_args *args,
+                        enum tern_dtype wte_dtype,
+                        const int64_t table[2])
+{
+    if (args->wte_packed == TERN_PACKED_NONE) {
+        tern_check_weights(check, "wte", args->wte, wte_dtype, table, args->c);
+        return;
+    }
+    tern_check_has(check, TERN_LACKS_PACKED, "embeddings from packed weights");
+    if (check->status != TERN_OK) {
+        return;
+    }
+    size_t bytes = tern_packed_bytes(check->device, args->wte_packed, table[0], table[1]);
+    if (bytes == 0 || args->dtype == TERN_F64) {
+        TERN_CHECK_REFUSE(check,
+                          "%s: wte of c = %lld is packed as %s, expected whole groups of %d, "
+                          "and dtype f32 or bf16",
+                          check->op, (long long)args->c, tern_packed_name(args->wte_packed),
+                          TERN_PACKED_GROUP);
+        return;
+    }
+    tern_check_vector(check, "wte", args->wte, TERN_U8, (int64_t)bytes, TERN_OPERAND_READ);
+}
+
 tern_status tern_args_check_embed_fwd(struct tern_device *device,
                                       const struct tern_embed_fwd_args *args,
                                       bool *is_empty_out)
@@ -83,14 +109,14 @@ tern_status tern_args_check_embed_fwd(struct tern_device *device,
                   positions[2] = {args->first_position + args->t, args->c};
     tern_check_vector(&check, "ids", args->ids, TERN_I32, args->n, TERN_OPERAND_READ);
     enum tern_dtype wte_dtype = args->wte_dtype == TERN_F32 ? args->dtype : args->wte_dtype;
-    if (wte_dtype != args->dtype) {
+    if (wte_dtype != args->dtype && args->wte_packed == TERN_PACKED_NONE) {
         tern_check_has(&check, TERN_LACKS_STORED, "embeddings as they are stored");
         if (!tern_dtype_is_stored(wte_dtype) && wte_dtype != TERN_BF16) {
             TERN_CHECK_REFUSE(&check, "%s: wte_dtype is %s, expected %s, bf16 or a stored type",
                               check.op, tern_dtype_name(wte_dtype), tern_dtype_name(args->dtype));
         }
     }
-    tern_check_weights(&check, "wte", args->wte, wte_dtype, table, args->c);
+    check_table(&check, args, wte_dtype, table);
     tern_check_matrix(&check, "wpe", args->wpe, args->dtype, positions,
                       TERN_OPERAND_READ | TERN_OPERAND_OPTIONAL);
     tern_check_matrix(&check, "out", args->out, args->dtype, cells, TERN_OPERAND_WRITE);

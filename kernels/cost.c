@@ -9,6 +9,16 @@ static double size_of(enum tern_dtype dtype)
     return (double)tern_dtype_bytes(dtype) / (double)tern_dtype_block_elements(dtype);
 }
 
+/* Bytes of a packed weight: codes and their group's scales. */
+static double packed_size(enum tern_packed packed)
+{
+    static const double bytes[TERN_PACKED_COUNT] = {
+        [TERN_PACKED_F32] = 4,        [TERN_PACKED_BF16] = 2,       [TERN_PACKED_Q8] = 34 / 32.0,
+        [TERN_PACKED_Q6] = 28 / 32.0, [TERN_PACKED_Q5] = 22 / 32.0, [TERN_PACKED_Q5A] = 24 / 32.0,
+        [TERN_PACKED_Q4] = 18 / 32.0, [TERN_PACKED_Q4A] = 20 / 32.0};
+    return bytes[packed];
+}
+
 /* Bytes of an element of side data that goes with `dtype`. */
 static double side_of(enum tern_dtype dtype)
 {
@@ -58,7 +68,9 @@ struct tern_cost tern_cost_gemm(const struct tern_gemm_args *args)
 {
     double m = (double)args->m, n = (double)args->n, k = (double)args->k;
     double d = m * n * size_of(args->d_dtype);
-    double bytes = m * k * size_of(args->a_dtype) + k * n * size_of(args->b_dtype) + d;
+    double b =
+        args->b_packed != TERN_PACKED_NONE ? packed_size(args->b_packed) : size_of(args->b_dtype);
+    double bytes = m * k * size_of(args->a_dtype) + k * n * b + d;
     double flops = 2 * m * n * k;
     if (args->accumulate) {
         bytes += d;
@@ -224,4 +236,11 @@ struct tern_cost tern_cost_moe_combine(const struct tern_moe_combine_args *args)
     double cells = (double)args->n * (double)args->c, k = (double)args->top_k;
     return (struct tern_cost){2 * cells * k,
                               cells * (k + 1) * size_of(args->dtype) + (double)args->n * k * 8};
+}
+
+struct tern_cost tern_cost_pack(const struct tern_pack_args *args)
+{
+    double cells = (double)args->n * (double)args->k;
+    return (struct tern_cost){cells,
+                              cells * (size_of(args->src_dtype) + packed_size(args->packed))};
 }

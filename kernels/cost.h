@@ -36,6 +36,7 @@ struct tern_cost tern_cost_cast(const struct tern_cast_args *args);
 struct tern_cost tern_cost_softcap(const struct tern_softcap_args *args);
 struct tern_cost tern_cost_moe_route(const struct tern_moe_route_args *args);
 struct tern_cost tern_cost_moe_combine(const struct tern_moe_combine_args *args);
+struct tern_cost tern_cost_pack(const struct tern_pack_args *args);
 
 /* Query-key pairs of one head of one sequence that causal attention with `window` (0: none)
  * visits. */

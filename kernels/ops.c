@@ -31,6 +31,7 @@ static const char *const g_names[TERN_OP_COUNT] = {
     [TERN_OP_SOFTCAP] = "softcap",
     [TERN_OP_MOE_ROUTE] = "moe_route",
     [TERN_OP_MOE_COMBINE] = "moe_combine",
+    [TERN_OP_PACK] = "pack",
 };
 
 /* Totals of one op; ranks that are threads of one process add to the same ones. Whole numbers,
@@ -277,6 +278,20 @@ tern_status tern_op_moe_combine(struct tern_device *device,
 {
     WRAP(TERN_OP_MOE_COMBINE, moe_combine, tern_args_check_moe_combine(device, args, &is_empty),
          tern_cost_moe_combine(args));
+}
+
+tern_status tern_op_pack(struct tern_device *device, const struct tern_pack_args *args)
+{
+    WRAP(TERN_OP_PACK, pack, tern_args_check_pack(device, args, &is_empty), tern_cost_pack(args));
+}
+
+size_t tern_packed_bytes(struct tern_device *device, enum tern_packed packed, int64_t n, int64_t k)
+{
+    bool is_kind = packed > TERN_PACKED_NONE && packed < TERN_PACKED_COUNT;
+    bool is_whole = !tern_packed_is_codes(packed) || k % TERN_PACKED_GROUP == 0;
+    return is_kind && is_whole && n > 0 && k > 0 && device->ops->packed_bytes != NULL
+               ? device->ops->packed_bytes(device, packed, n, k)
+               : 0;
 }
 
 tern_status tern_device_prepare(struct tern_device *device,

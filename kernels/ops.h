@@ -30,6 +30,55 @@ static inline bool tern_dtype_is_stored(enum tern_dtype dtype)
     return dtype == TERN_F16 || tern_dtype_block_elements(dtype) > 1;
 }
 
+/* Weights packed once for many products: a matrix (n, k), its rows the outputs, in a layout that each backend keeps to
+ * itself (and may choose by the processor it runs on). Rows lie in strips of TERN_PACKED_ROWS: the first r rows, r a
+ * multiple of that, take tern_packed_bytes of (r, k), and matrices of one kind and k that lie one behind the other, all
+ * but the last of a multiple of it, are one matrix. Kinds say what a weight may be:
+ *
+ *   F32, BF16   the number
+ *   others      scale * (q - zero) + min, k in groups of 32 (TERN_PACKED_GROUP) that share scale and min, both f16:
+ *               Q8 8 bits, zero 128; Q4 4, 8; Q5 5, 16; Q6 6, 32, and a scale of each 16;
+ *               Q4A 4 bits, Q5A 5, zero 0; only these two have min
+ *
+ * Products from packed weights have one promise more: the bits of an output depend on its row of a and on the weights
+ * only, not on m, on other rows, or on where its row is. */
+enum tern_packed {
+    TERN_PACKED_NONE,
+    TERN_PACKED_F32,
+    TERN_PACKED_BF16,
+    TERN_PACKED_Q8,
+    TERN_PACKED_Q6,
+    TERN_PACKED_Q5,
+    TERN_PACKED_Q5A,
+    TERN_PACKED_Q4,
+    TERN_PACKED_Q4A,
+    TERN_PACKED_COUNT
+};
+enum {
+    TERN_PACKED_ROWS = 16,
+    TERN_PACKED_GROUP = 32
+};
+static inline bool tern_packed_is_codes(enum tern_packed packed)
+{
+    return packed >= TERN_PACKED_Q8;
+}
+const char *tern_packed_name(enum tern_packed packed); /* "q4a" */
+/* The kind that keeps the values of a type that files have: f32 F32; bf16 BF16; blocks their codes, with scales that
+ * are products (q3_k to q6_k, iq4_xs) rounded to f16. q2_k and mxfp4, which fit none: BF16, rounded. f16: F32. */
+enum tern_packed tern_packed_for(enum tern_dtype dtype);
+
+/* dst = src in its packed layout. From a type that tern_packed_for gives another kind for: to F32 or BF16 by value, to
+ * Q8 and Q4 by the encoder of q8_0 and q4_0 (kernels/blocks.h). Kinds of codes need k % 32 == 0. */
+struct tern_pack_args {
+    struct tern_dptr src; /* src_dtype (n, k), or (k, n) when trans_src, which blocks are not */
+    struct tern_dptr dst; /* tern_packed_bytes(device, packed, n, k), aligned to 32 bytes */
+    int64_t n, k;
+    int64_t ld; /* elements from one row of src to the next */
+    bool trans_src;
+    enum tern_dtype src_dtype; /* f32, bf16 or stored */
+    enum tern_packed packed;
+};
+
 /* out (N, C) = scale * wte[ids[n]] (+ wpe[first_position + n % T - starts[n]]). Without wpe it also gathers the rows
  * of experts: wte (N, C), ids from moe_route. */
 struct tern_embed_fwd_args {
@@ -42,7 +91,8 @@ struct tern_embed_fwd_args {
     int64_t first_position;
     float scale; /* 0: 1 */
     enum tern_dtype dtype;
-    enum tern_dtype wte_dtype; /* stored, bf16 or dtype; f32, which is 0: dtype */
+    enum tern_dtype wte_dtype;   /* stored, bf16 or dtype; f32, which is 0: dtype */
+    enum tern_packed wte_packed; /* not NONE: wte is packed, and wte_dtype says nothing */
 };
 
 /* dwte[ids[n]] += scale * dout[n]; dwpe[n % T - starts[n]] += dout[n]: rows added in ascending n. Always accumulates. */
@@ -123,7 +173,13 @@ static inline bool tern_epilogue_has_aux(enum tern_epilogue epilogue)
 /* d (m, n) = op(a) (m, k) * op(b) (k, n), with an epilogue, or d += when accumulate.
  * op(a)[i][p] = a[i*lda + p], or a[p*lda + i] when trans_a; op(b)[p][j] = b[p*ldb + j], or b[j*ldb + p].
  * accumulate needs d_dtype f32 and epilogue NONE. compute f32: factors as they are. compute bf16: factors rounded
- * to bf16, products and sums in fp32. b may be stored; then it is transposed, and ldb is in elements all the same. */
+ * to bf16, products and sums in fp32. b may be stored; then it is transposed, and ldb is in elements all the same.
+ *
+ * b may be packed: trans_b, no trans_a, no accumulate, epilogue not DGELU; ldb and b_dtype say nothing. F32 and BF16 with
+ * compute f32 or bf16 (a rounded to bf16, b as it is). Kinds of codes with compute TERN_I8: rows of a are rounded to int8 in groups of 32 along
+ * k, codes = a * (127 / max|a|) to nearest even in fp32, of the group, scale = max|a| / 127 (127 / max|a| beyond f32:
+ * zeros); products of codes are summed exactly, scaled and summed over groups in fp32. A value of a that is not
+ * finite makes its row of d not finite. */
 struct tern_gemm_args {
     struct tern_dptr a, b, d;
     struct tern_dptr bias; /* bias_dtype (n) */
@@ -135,6 +191,7 @@ struct tern_gemm_args {
     enum tern_epilogue epilogue;
     enum tern_dtype a_dtype, b_dtype, d_dtype, bias_dtype;
     enum tern_dtype compute;
+    enum tern_packed b_packed;
 };
 
 /* dbias (n) f32 = sum over rows of dy (rows, n); added to when accumulate. */
@@ -350,6 +407,7 @@ enum tern_op_lack {
     TERN_LACKS_ROTARY_PART = 1 << 4, /* rotary_d < D */
     TERN_LACKS_DOCUMENTS = 1 << 5,   /* starts */
     TERN_LACKS_STORED = 1 << 6,      /* weights as model files store them */
+    TERN_LACKS_PACKED = 1 << 7,      /* packed weights */
 };
 
 /* The largest shapes an open device will be asked for: its workspace is taken once from them. */
@@ -391,6 +449,9 @@ struct tern_ops {
     tern_status (*softcap)(struct tern_device *, const struct tern_softcap_args *);
     tern_status (*moe_route)(struct tern_device *, const struct tern_moe_route_args *);
     tern_status (*moe_combine)(struct tern_device *, const struct tern_moe_combine_args *);
+    tern_status (*pack)(struct tern_device *, const struct tern_pack_args *);
+    /* With `pack`; NULL where a backend has no packed weights. */
+    size_t (*packed_bytes)(struct tern_device *, enum tern_packed, int64_t n, int64_t k);
     unsigned lacks; /* of enum tern_op_lack */
     /* TERN_F64 may stand for every floating dtype of a call, side data (mean, lse, cos, gradients) included. Only
      * ref has it: finite differences in double need it. */
@@ -440,6 +501,9 @@ TERN_MUST_CHECK tern_status tern_op_moe_route(struct tern_device *,
                                               const struct tern_moe_route_args *);
 TERN_MUST_CHECK tern_status tern_op_moe_combine(struct tern_device *,
                                                 const struct tern_moe_combine_args *);
+TERN_MUST_CHECK tern_status tern_op_pack(struct tern_device *, const struct tern_pack_args *);
+/* Bytes of a packed matrix; 0: this backend keeps none of this kind. */
+size_t tern_packed_bytes(struct tern_device *device, enum tern_packed packed, int64_t n, int64_t k);
 TERN_MUST_CHECK tern_status tern_device_prepare(struct tern_device *,
                                                 const struct tern_op_limits *,
                                                 size_t *bytes_out);
@@ -469,6 +533,7 @@ enum tern_op {
     TERN_OP_SOFTCAP,
     TERN_OP_MOE_ROUTE,
     TERN_OP_MOE_COMBINE,
+    TERN_OP_PACK,
     TERN_OP_COUNT
 };
 const char *tern_op_name(enum tern_op op); /* "embed_fwd", ... */

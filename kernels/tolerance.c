@@ -31,6 +31,7 @@ static const double g_steps[TERN_OP_COUNT] = {
     [TERN_OP_SOFTCAP] = 8,     /* two products, tanh 4 */
     [TERN_OP_MOE_ROUTE] = 12,  /* difference, exp 4, sum, division */
     [TERN_OP_MOE_COMBINE] = 1, /* the sum only */
+    [TERN_OP_PACK] = 2,
 };
 
 /* Errors of a sum of `length` terms grow like its root when they are independent, and a few

@@ -38,7 +38,7 @@ const struct tern_ops tern_cuda_ops = {
     .softcap = tern_cuda_softcap,
     .moe_route = tern_cuda_moe_route,
     .moe_combine = tern_cuda_moe_combine,
-    .lacks = TERN_LACKS_STORED,
+    .lacks = TERN_LACKS_STORED | TERN_LACKS_PACKED,
     .rounds_weights = true,
 };
 

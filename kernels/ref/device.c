@@ -80,6 +80,8 @@ static const struct tern_ops g_ref_ops = {
     .softcap = tern_ref_softcap,
     .moe_route = tern_ref_moe_route,
     .moe_combine = tern_ref_moe_combine,
+    .pack = tern_ref_pack,
+    .packed_bytes = tern_ref_packed_bytes,
     .has_f64 = true,
 };
 

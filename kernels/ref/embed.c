@@ -10,6 +10,7 @@ tern_status tern_ref_embed_fwd(struct tern_device *device, const struct tern_emb
 {
     (void)device;
     enum tern_dtype wte_dtype = args->wte_dtype == TERN_F32 ? args->dtype : args->wte_dtype;
+    wte_dtype = args->wte_packed != TERN_PACKED_NONE ? TERN_F64 : wte_dtype; /* see packed.c */
     for (int64_t n = 0; n < args->n; n++) {
         int64_t id = tern_ref_i32(args->ids, n);
         int64_t position = args->first_position + n % args->t - tern_ref_start(args->starts, n);

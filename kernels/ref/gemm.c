@@ -90,11 +90,13 @@ tern_status tern_ref_gemm(struct tern_device *device, const struct tern_gemm_arg
         for (int64_t first = 0; first < args->n; first += COLUMNS) {
             int64_t count = args->n - first < COLUMNS ? args->n - first : COLUMNS;
             double sum[COLUMNS] = {0}, row[COLUMNS];
-            bool is_stored = tern_dtype_is_stored(args->b_dtype);
-            for (int64_t j = 0; is_stored && j < count; j++) {
-                sum[j] = stored_product(args, i, first + j);
+            bool is_packed = args->b_packed != TERN_PACKED_NONE;
+            bool is_by_rows = is_packed || tern_dtype_is_stored(args->b_dtype);
+            for (int64_t j = 0; is_by_rows && j < count; j++) {
+                sum[j] = is_packed ? tern_ref_packed_product(args, i, first + j)
+                                   : stored_product(args, i, first + j);
             }
-            for (int64_t p = 0; !is_stored && p < args->k; p++) {
+            for (int64_t p = 0; !is_by_rows && p < args->k; p++) {
                 int64_t at = args->trans_a ? p * args->lda + i : i * args->lda + p;
                 double a = factor(tern_ref_get(args->a, args->a_dtype, at), args->compute);
                 load_row(args, p, first, count, row);

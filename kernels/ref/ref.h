@@ -105,5 +105,9 @@ tern_status tern_ref_cast(struct tern_device *, const struct tern_cast_args *);
 tern_status tern_ref_softcap(struct tern_device *, const struct tern_softcap_args *);
 tern_status tern_ref_moe_route(struct tern_device *, const struct tern_moe_route_args *);
 tern_status tern_ref_moe_combine(struct tern_device *, const struct tern_moe_combine_args *);
+tern_status tern_ref_pack(struct tern_device *, const struct tern_pack_args *);
+size_t tern_ref_packed_bytes(struct tern_device *, enum tern_packed packed, int64_t n, int64_t k);
+/* Row i of a times row j of a packed b. */
+double tern_ref_packed_product(const struct tern_gemm_args *args, int64_t i, int64_t j);
 
 #endif
