@@ -6,6 +6,7 @@ TERN_PACKAGES_BUILD=(
     libopenmpi-dev openmpi-bin                       # ranks: the MPI plugin and mpirun
     libhdf5-dev libzstd-dev libxxhash-dev            # checkpoints
     libjansson-dev libyaml-dev                       # JSON, configuration
+    node-llhttp libssl-dev                           # the HTTP server: its parser (C sources), TLS
 )
 TERN_PACKAGES_TEXT=(bible-kjv)                       # 31,102 lines of English, 4.4 MB
 TERN_PACKAGES_TEST=(libcmocka-dev python3-h5py python3-numpy)

@@ -120,7 +120,7 @@ const void *tern_http_request_body(const struct tern_http_request *request, size
 
 /* The x-request-id; valid as long as the reply is. */
 const char *tern_http_reply_id(const struct tern_http_reply *reply);
-/* A header more, before send or begin; names and values of ours, not a client's. Out of memory: the answer is a 500. */
+/* A header more, before send or begin; names and values of ours, not a client's. (Out of memory, here and below: the connection is cut.) */
 void tern_http_reply_header(struct tern_http_reply *reply, const char *name, const char *value);
 /* The whole answer, copied; content_type NULL for none. Does nothing when the client has left. Answered twice: a bug, checked. */
 void tern_http_reply_send(struct tern_http_reply *reply,

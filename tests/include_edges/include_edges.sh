@@ -102,7 +102,8 @@ find launch runtime models kernels comm io bench \( -name '*.[ch]' -o -name '*.c
         owned(header, "cusim", "kernels/cuda/target.cuh kernels/cuda/mma.cuh")
         owned(header, "oneapi/", "kernels/cpu/ bench/")
         owned(header, "dnnl", "kernels/cpu/ bench/")
-        owned(header, "llhttp", "runtime/serve/")
+        owned(header, "llhttp", "runtime/serve/http_parse.c")
+        owned(header, "openssl/", "runtime/serve/http_tls.c io/")
     }
     # The kernels of kernels/cuda/ are compiled by g++, too, for the simulated CUDA.
     FILENAME ~ /^kernels\/cuda\/.*\.cuh?$/ {
