@@ -140,9 +140,9 @@ tern_status tern_mpi_open(const struct tern_launcher *launcher,
     const char *library = plugin->library();
     TERN_RETURN_IF_ERR(tern_launcher_check_library(launcher, library));
     struct tern_transport *transport;
-    TERN_RETURN_IF_ERR(plugin->create(&tern_engine_host, tern_mpi_piece_bytes(), &transport));
+    TERN_RETURN_IF_ERR(plugin->create(&tern_comm_engine_host, tern_mpi_piece_bytes(), &transport));
     struct tern_comm *comm;
-    TERN_RETURN_IF_ERR(tern_engine_open(transport, limit_ns, &comm));
+    TERN_RETURN_IF_ERR(tern_comm_engine_open(transport, limit_ns, &comm));
     tern_status status = tern_launcher_check_size(launcher, library, comm->size);
     if (status != TERN_OK) {
         char detail[TERN_DETAIL_BYTES];
@@ -162,7 +162,7 @@ static tern_status tcp_open(struct tern_tcp_meeting *meeting,
     meeting->limit_ns =
         limit_ns - limit_ns / 16; /* so that its sentence comes before the engine's */
     TERN_RETURN_IF_ERR(tern_tcp_create(meeting, &transport));
-    return tern_engine_open(transport, limit_ns, out);
+    return tern_comm_engine_open(transport, limit_ns, out);
 }
 
 tern_status tern_comm_open(struct tern_comm **out)

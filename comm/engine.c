@@ -26,13 +26,13 @@ static void *tagged_alloc(const char *tag, size_t bytes)
     return tern_alloc(tag, bytes);
 }
 
-const struct tern_transport_host tern_engine_host = {tagged_alloc, tern_free, tern_fail};
+const struct tern_transport_host tern_comm_engine_host = {tagged_alloc, tern_free, tern_fail};
 
 void tern_transport_init(struct tern_transport *transport, const struct tern_transport_table *table)
 {
     memset(transport, 0, sizeof *transport);
     transport->table = table;
-    transport->host = &tern_engine_host;
+    transport->host = &tern_comm_engine_host;
     transport->context_max = INT32_MAX;
     atomic_init(&transport->context_next, 1);
 }
@@ -45,7 +45,7 @@ static int64_t cpu_ns(void)
 }
 
 /* The first death counts. Under the lock. */
-static void engine_die(struct tern_engine *engine, tern_status status, const char *detail)
+static void engine_die(struct tern_comm_engine *engine, tern_status status, const char *detail)
 {
     if (!atomic_load(&engine->is_dead)) {
         engine->status = status;
@@ -55,24 +55,24 @@ static void engine_die(struct tern_engine *engine, tern_status status, const cha
     pthread_cond_broadcast(&engine->news);
 }
 
-static tern_status run_job(struct tern_engine *engine, const struct tern_engine_job *job)
+static tern_status run_job(struct tern_comm_engine *engine, const struct tern_comm_engine_job *job)
 {
-    int64_t wall = tern_engine_now_ns();
+    int64_t wall = tern_comm_engine_now_ns();
     int64_t cpu = cpu_ns();
     engine->exchange_of_job = 0;
     tern_status status = job->run(&engine->comm, job->arg);
     if (status != TERN_OK) {
-        tern_engine_cancel(engine);
+        tern_comm_engine_cancel(engine);
     }
     TERN_CHECK(!engine->ahead.is_under_way);
     struct tern_comm_counters *c = &engine->comm.counters;
-    atomic_fetch_add_explicit(&c->busy_ns, tern_engine_now_ns() - wall, memory_order_relaxed);
+    atomic_fetch_add_explicit(&c->busy_ns, tern_comm_engine_now_ns() - wall, memory_order_relaxed);
     atomic_fetch_add_explicit(&c->cpu_ns, cpu_ns() - cpu, memory_order_relaxed);
     return status;
 }
 
 /* Takes jobs until the engine dies, or is closing with none left. */
-static void run_jobs(struct tern_engine *engine)
+static void run_jobs(struct tern_comm_engine *engine)
 {
     pthread_mutex_lock(&engine->lock);
     while (!atomic_load(&engine->is_dead)) {
@@ -84,7 +84,7 @@ static void run_jobs(struct tern_engine *engine)
             pthread_cond_wait(&engine->work, &engine->lock);
             continue;
         }
-        struct tern_engine_job job = engine->queue[ticket % TERN_COMM_QUEUE_MAX];
+        struct tern_comm_engine_job job = engine->queue[ticket % TERN_COMM_QUEUE_MAX];
         pthread_mutex_unlock(&engine->lock);
         tern_status status = run_job(engine, &job);
         pthread_mutex_lock(&engine->lock);
@@ -100,18 +100,18 @@ static void run_jobs(struct tern_engine *engine)
 
 /* Under MPI a rank must not leave while another still waits for it; and none may start to leave if one
  * is gone, since leaving has no time limit of its own. */
-static void stop_world(struct tern_engine *engine)
+static void stop_world(struct tern_comm_engine *engine)
 {
     struct tern_transport *t = engine->transport;
     bool clean = !atomic_load(&engine->is_dead) && !tern_transport_is_dead(t);
-    if (clean && t->table->leaves_together && tern_engine_barrier(&engine->comm) != TERN_OK) {
+    if (clean && t->table->leaves_together && tern_comm_engine_barrier(&engine->comm) != TERN_OK) {
         clean = false;
         tern_log_warn("leaving the group: %s", tern_detail());
     }
     t->table->stop(t, clean);
 }
 
-static tern_status open_slots(struct tern_engine *engine)
+static tern_status open_slots(struct tern_comm_engine *engine)
 {
     struct tern_transport *t = engine->transport;
     TERN_RETURN_IF_ERR(t->table->op_open(t, &engine->now.op));
@@ -124,7 +124,7 @@ static tern_status open_slots(struct tern_engine *engine)
 
 static void *progress_main(void *arg)
 {
-    struct tern_engine *engine = arg;
+    struct tern_comm_engine *engine = arg;
     struct tern_transport *t = engine->transport;
     tern_comm_enter(&engine->comm);
     prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
@@ -173,9 +173,9 @@ static void cond_init_monotonic(pthread_cond_t *cond)
     pthread_condattr_destroy(&attr);
 }
 
-static struct tern_engine *engine_new(struct tern_transport *transport, int64_t limit_ns)
+static struct tern_comm_engine *engine_new(struct tern_transport *transport, int64_t limit_ns)
 {
-    struct tern_engine *engine = tern_alloc_zero("comm engine", 1, sizeof *engine);
+    struct tern_comm_engine *engine = tern_alloc_zero("comm engine", 1, sizeof *engine);
     if (engine == NULL) {
         tern_fail(TERN_ERR_MEMORY, "communicator: no memory for %zu bytes", sizeof *engine);
         return NULL;
@@ -188,7 +188,7 @@ static struct tern_engine *engine_new(struct tern_transport *transport, int64_t 
     return engine;
 }
 
-static void engine_free(struct tern_engine *engine)
+static void engine_free(struct tern_comm_engine *engine)
 {
     pthread_mutex_destroy(&engine->lock);
     pthread_cond_destroy(&engine->work);
@@ -201,9 +201,9 @@ static void engine_free(struct tern_engine *engine)
 }
 
 /* Waits for a flag of the progress thread; false when the limit passed first. */
-static bool wait_flag(struct tern_engine *engine, const bool *flag, int64_t limit_ns)
+static bool wait_flag(struct tern_comm_engine *engine, const bool *flag, int64_t limit_ns)
 {
-    int64_t at = tern_engine_now_ns() + limit_ns;
+    int64_t at = tern_comm_engine_now_ns() + limit_ns;
     struct timespec until = {.tv_sec = at / 1000000000, .tv_nsec = at % 1000000000};
     int error = 0;
     pthread_mutex_lock(&engine->lock);
@@ -220,7 +220,7 @@ static tern_status engine_submit(struct tern_comm *comm,
                                  void *arg,
                                  uint64_t *ticket_out)
 {
-    struct tern_engine *engine = tern_engine_of(comm);
+    struct tern_comm_engine *engine = tern_comm_engine_of(comm);
     pthread_mutex_lock(&engine->lock);
     while (!atomic_load(&engine->is_dead) &&
            engine->submitted - atomic_load(&engine->done) == TERN_COMM_QUEUE_MAX) {
@@ -229,7 +229,8 @@ static tern_status engine_submit(struct tern_comm *comm,
     bool is_dead = atomic_load(&engine->is_dead);
     if (!is_dead) {
         engine->submitted++;
-        engine->queue[engine->submitted % TERN_COMM_QUEUE_MAX] = (struct tern_engine_job){job, arg};
+        engine->queue[engine->submitted % TERN_COMM_QUEUE_MAX] =
+            (struct tern_comm_engine_job){job, arg};
         *ticket_out = engine->submitted;
         pthread_cond_signal(&engine->work);
     }
@@ -239,7 +240,7 @@ static tern_status engine_submit(struct tern_comm *comm,
 
 static tern_status engine_wait(struct tern_comm *comm, uint64_t ticket)
 {
-    struct tern_engine *engine = tern_engine_of(comm);
+    struct tern_comm_engine *engine = tern_comm_engine_of(comm);
     if (atomic_load(&engine->done) >= ticket) {
         return TERN_OK;
     }
@@ -255,7 +256,7 @@ static tern_status engine_wait(struct tern_comm *comm, uint64_t ticket)
 
 static tern_status engine_poll(struct tern_comm *comm, uint64_t ticket)
 {
-    struct tern_engine *engine = tern_engine_of(comm);
+    struct tern_comm_engine *engine = tern_comm_engine_of(comm);
     if (atomic_load(&engine->is_dead)) {
         return tern_fail(engine->status, "%s", engine->detail);
     }
@@ -267,7 +268,7 @@ static tern_status engine_poll(struct tern_comm *comm, uint64_t ticket)
 
 static void engine_abort(struct tern_comm *comm, int exit_code)
 {
-    struct tern_engine *engine = tern_engine_of(comm);
+    struct tern_comm_engine *engine = tern_comm_engine_of(comm);
     char sentence[128];
     snprintf(sentence, sizeof sentence, "rank %d ended the job with exit code %d", comm->rank,
              exit_code);
@@ -277,7 +278,7 @@ static void engine_abort(struct tern_comm *comm, int exit_code)
 
 static void engine_close(struct tern_comm *comm)
 {
-    struct tern_engine *engine = tern_engine_of(comm);
+    struct tern_comm_engine *engine = tern_comm_engine_of(comm);
     struct tern_transport *transport = engine->transport;
     TERN_CHECK(!tern_comm_is_inside(comm));
     /* Groups are closed before the world they came from. */
@@ -309,9 +310,9 @@ static void engine_close(struct tern_comm *comm)
 #define ENGINE_TABLE(backend) \
     { \
         .name = (backend), .close = engine_close, .submit = engine_submit, .wait = engine_wait, \
-        .poll = engine_poll, .abort = engine_abort, .exchange = tern_engine_exchange, \
-        .post = tern_engine_post, .settle = tern_engine_settle, .barrier = tern_engine_barrier, \
-        .split = tern_engine_split \
+        .poll = engine_poll, .abort = engine_abort, .exchange = tern_comm_engine_exchange, \
+        .post = tern_comm_engine_post, .settle = tern_comm_engine_settle, \
+        .barrier = tern_comm_engine_barrier, .split = tern_comm_engine_split \
     }
 static const struct tern_comm_table g_tables[] = {
     ENGINE_TABLE("self"),
@@ -332,7 +333,7 @@ static const struct tern_comm_table *table_of(const struct tern_transport *trans
 
 /* Starts the thread and waits for its first word. On failure the engine is gone, unless the thread
  * never spoke: then it may still use both, and they stay. */
-static tern_status engine_start(struct tern_engine *engine, bool *is_left_behind_out)
+static tern_status engine_start(struct tern_comm_engine *engine, bool *is_left_behind_out)
 {
     *is_left_behind_out = false;
     int error = tern_thread_start(&engine->thread, progress_main, engine);
@@ -353,16 +354,16 @@ static tern_status engine_start(struct tern_engine *engine, bool *is_left_behind
     return TERN_OK;
 }
 
-tern_status tern_engine_create(struct tern_transport *transport,
-                               int64_t limit_ns,
-                               int context,
-                               int rank,
-                               int size,
-                               int *world_ranks,
-                               uint64_t *hosts,
-                               struct tern_engine **out)
+tern_status tern_comm_engine_create(struct tern_transport *transport,
+                                    int64_t limit_ns,
+                                    int context,
+                                    int rank,
+                                    int size,
+                                    int *world_ranks,
+                                    uint64_t *hosts,
+                                    struct tern_comm_engine **out)
 {
-    struct tern_engine *engine = engine_new(transport, limit_ns);
+    struct tern_comm_engine *engine = engine_new(transport, limit_ns);
     if (engine == NULL) {
         return TERN_ERR_MEMORY;
     }
@@ -380,7 +381,7 @@ tern_status tern_engine_create(struct tern_transport *transport,
         }
         return status;
     }
-    tern_engine_place(engine);
+    tern_comm_engine_place(engine);
     atomic_fetch_add(&transport->users, 1);
     *out = engine;
     return TERN_OK;
@@ -410,7 +411,7 @@ static uint64_t host_id(void)
 }
 
 /* The world's ranks are themselves; which share a host is asked around. */
-static tern_status fill_world(struct tern_engine *engine)
+static tern_status fill_world(struct tern_comm_engine *engine)
 {
     struct tern_comm *comm = &engine->comm;
     comm->rank = engine->transport->rank;
@@ -426,12 +427,12 @@ static tern_status fill_world(struct tern_engine *engine)
     return TERN_OK;
 }
 
-tern_status tern_engine_open(struct tern_transport *transport,
-                             int64_t limit_ns,
-                             struct tern_comm **out)
+tern_status tern_comm_engine_open(struct tern_transport *transport,
+                                  int64_t limit_ns,
+                                  struct tern_comm **out)
 {
     *out = NULL;
-    struct tern_engine *engine = engine_new(transport, limit_ns);
+    struct tern_comm_engine *engine = engine_new(transport, limit_ns);
     if (engine == NULL) {
         transport->table->destroy(transport);
         return TERN_ERR_MEMORY;
@@ -462,7 +463,7 @@ tern_status tern_engine_open(struct tern_transport *transport,
         engine_close(&engine->comm);
         return tern_fail(status, "%s", detail);
     }
-    tern_engine_place(engine);
+    tern_comm_engine_place(engine);
     *out = &engine->comm;
     return TERN_OK;
 }

@@ -10,7 +10,7 @@ enum {
 }; /* jobs submitted and not done */
 
 /* The services that plugins get. */
-extern const struct tern_transport_host tern_engine_host;
+extern const struct tern_transport_host tern_comm_engine_host;
 
 /* Fills in the common part of a transport; the backend sets rank and size in start. */
 void tern_transport_init(struct tern_transport *transport,
@@ -19,9 +19,9 @@ void tern_transport_init(struct tern_transport *transport,
 /* Starts the transport on a new progress thread and gives the world communicator, which owns both.
  * limit_ns: how long a message may take, and the start. On failure the transport is destroyed, unless
  * its start never returned. */
-TERN_MUST_CHECK tern_status tern_engine_open(struct tern_transport *transport,
-                                             int64_t limit_ns,
-                                             struct tern_comm **out);
+TERN_MUST_CHECK tern_status tern_comm_engine_open(struct tern_transport *transport,
+                                                  int64_t limit_ns,
+                                                  struct tern_comm **out);
 /* A world of one. */
 TERN_MUST_CHECK tern_status tern_self_open(struct tern_comm **out);
 

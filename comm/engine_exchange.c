@@ -22,7 +22,7 @@ enum {
 /* Time between two polls beyond this does not count against the limit: this process itself was stopped. */
 static const int64_t GAP_MAX_NS = 1000000000;
 
-int64_t tern_engine_now_ns(void)
+int64_t tern_comm_engine_now_ns(void)
 {
     struct timespec now; /* not tern_clock_ns: a test's fake clock does not move peers */
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -45,13 +45,13 @@ bool tern_transport_is_dead(const struct tern_transport *transport)
     return atomic_load_explicit(&transport->death, memory_order_acquire) == 2;
 }
 
-static tern_status fail_dead(const struct tern_engine *engine)
+static tern_status fail_dead(const struct tern_comm_engine *engine)
 {
     return tern_fail(engine->transport->death_status, "%s", engine->transport->death_detail);
 }
 
-static tern_status fail_late(const struct tern_engine *engine,
-                             const struct tern_engine_slot *slot,
+static tern_status fail_late(const struct tern_comm_engine *engine,
+                             const struct tern_comm_engine_slot *slot,
                              int64_t waited_ns)
 {
     struct tern_transport *t = engine->transport;
@@ -81,10 +81,10 @@ static void pause_poll(int64_t idle_ns)
     nanosleep(&(struct timespec){.tv_nsec = sleep_ns}, NULL);
 }
 
-static tern_status wait_all(struct tern_engine *engine, struct tern_engine_slot *slot)
+static tern_status wait_all(struct tern_comm_engine *engine, struct tern_comm_engine_slot *slot)
 {
     struct tern_transport *t = engine->transport;
-    int64_t before = tern_engine_now_ns();
+    int64_t before = tern_comm_engine_now_ns();
     int64_t last_sign = before;
     int64_t waited = 0;
     int left = -1;
@@ -92,7 +92,7 @@ static tern_status wait_all(struct tern_engine *engine, struct tern_engine_slot 
         if (tern_transport_is_dead(t)) {
             return fail_dead(engine);
         }
-        int64_t poll_begin = tern_engine_now_ns();
+        int64_t poll_begin = tern_comm_engine_now_ns();
         int left_before = left;
         tern_status status = t->table->test(t, slot->op, &left);
         if (status != TERN_OK) {
@@ -102,7 +102,7 @@ static tern_status wait_all(struct tern_engine *engine, struct tern_engine_slot 
         if (left == 0) {
             return TERN_OK;
         }
-        int64_t now = tern_engine_now_ns();
+        int64_t now = tern_comm_engine_now_ns();
         int64_t gap = now - before;
         before = now;
         if (left != left_before || now - poll_begin > BUSY_POLL_NS) {
@@ -117,7 +117,7 @@ static tern_status wait_all(struct tern_engine *engine, struct tern_engine_slot 
 }
 
 /* The k-th message to oneself goes into the k-th from oneself. */
-static tern_status copy_own(struct tern_engine *engine,
+static tern_status copy_own(struct tern_comm_engine *engine,
                             const struct tern_comm_message *messages,
                             int count)
 {
@@ -144,7 +144,7 @@ static tern_status copy_own(struct tern_engine *engine,
     return TERN_OK;
 }
 
-static tern_status reserve(struct tern_engine_slot *slot, size_t count)
+static tern_status reserve(struct tern_comm_engine_slot *slot, size_t count)
 {
     if (count <= slot->capacity) {
         return TERN_OK;
@@ -166,7 +166,7 @@ static void add(_Atomic int64_t *counter, int64_t n)
 
 /* Whether a message goes over the transport: not to oneself, and not if it is empty, which both sides
  * know. */
-static bool travels(const struct tern_engine *engine, const struct tern_comm_message *m)
+static bool travels(const struct tern_comm_engine *engine, const struct tern_comm_message *m)
 {
     return m->peer != engine->comm.rank && m->bytes > 0;
 }
@@ -177,8 +177,8 @@ static size_t min_size(size_t a, size_t b)
 }
 
 /* Fills the slot: piece after piece, of each the messages in order. */
-static tern_status translate(struct tern_engine *engine,
-                             struct tern_engine_slot *slot,
+static tern_status translate(struct tern_comm_engine *engine,
+                             struct tern_comm_engine_slot *slot,
                              const struct tern_comm_message *messages,
                              int count,
                              size_t piece_bytes)
@@ -213,7 +213,8 @@ static tern_status translate(struct tern_engine *engine,
     return TERN_OK;
 }
 
-static void count_messages(struct tern_engine *engine, const struct tern_engine_slot *slot)
+static void count_messages(struct tern_comm_engine *engine,
+                           const struct tern_comm_engine_slot *slot)
 {
     struct tern_comm_counters *c = &engine->comm.counters;
     for (int i = 0; i < slot->count; i++) {
@@ -227,7 +228,7 @@ static void count_messages(struct tern_engine *engine, const struct tern_engine_
     engine->exchange_of_job++;
 }
 
-static tern_status begin(struct tern_engine *engine, struct tern_engine_slot *slot)
+static tern_status begin(struct tern_comm_engine *engine, struct tern_comm_engine_slot *slot)
 {
     struct tern_transport *t = engine->transport;
     count_messages(engine, slot);
@@ -242,15 +243,15 @@ static tern_status begin(struct tern_engine *engine, struct tern_engine_slot *sl
 }
 
 /* Waits for what begin started, if that was good. */
-static tern_status finish(struct tern_engine *engine,
-                          struct tern_engine_slot *slot,
+static tern_status finish(struct tern_comm_engine *engine,
+                          struct tern_comm_engine_slot *slot,
                           tern_status status)
 {
     if (status == TERN_OK && slot->is_under_way) {
         status = wait_all(engine, slot);
     }
     if (status != TERN_OK) {
-        tern_engine_cancel(engine);
+        tern_comm_engine_cancel(engine);
     }
     if (tern_status_blast(status) >= TERN_BLAST_GROUP) {
         tern_transport_die(engine->transport, status, tern_detail());
@@ -259,10 +260,10 @@ static tern_status finish(struct tern_engine *engine,
     return status;
 }
 
-void tern_engine_cancel(struct tern_engine *engine)
+void tern_comm_engine_cancel(struct tern_comm_engine *engine)
 {
     struct tern_transport *t = engine->transport;
-    struct tern_engine_slot *const slots[] = {&engine->now, &engine->ahead};
+    struct tern_comm_engine_slot *const slots[] = {&engine->now, &engine->ahead};
     for (int i = 0; i < 2; i++) {
         if (slots[i]->is_under_way) {
             t->table->cancel(t, slots[i]->op);
@@ -271,38 +272,38 @@ void tern_engine_cancel(struct tern_engine *engine)
     }
 }
 
-tern_status tern_engine_exchange(struct tern_comm *comm,
-                                 const struct tern_comm_message *messages,
-                                 int count)
+tern_status tern_comm_engine_exchange(struct tern_comm *comm,
+                                      const struct tern_comm_message *messages,
+                                      int count)
 {
-    struct tern_engine *engine = tern_engine_of(comm);
+    struct tern_comm_engine *engine = tern_comm_engine_of(comm);
     TERN_CHECK(tern_comm_is_inside(comm));
     TERN_RETURN_IF_ERR(copy_own(engine, messages, count));
     TERN_RETURN_IF_ERR(translate(engine, &engine->now, messages, count, SIZE_MAX));
     return finish(engine, &engine->now, begin(engine, &engine->now));
 }
 
-tern_status tern_engine_post(struct tern_comm *comm,
-                             const struct tern_comm_message *messages,
-                             int count,
-                             size_t piece_bytes)
+tern_status tern_comm_engine_post(struct tern_comm *comm,
+                                  const struct tern_comm_message *messages,
+                                  int count,
+                                  size_t piece_bytes)
 {
-    struct tern_engine *engine = tern_engine_of(comm);
+    struct tern_comm_engine *engine = tern_comm_engine_of(comm);
     TERN_CHECK(tern_comm_is_inside(comm) && !engine->ahead.is_under_way && piece_bytes > 0);
     TERN_RETURN_IF_ERR(translate(engine, &engine->ahead, messages, count, piece_bytes));
     tern_status status = begin(engine, &engine->ahead);
     return status == TERN_OK ? TERN_OK : finish(engine, &engine->ahead, status);
 }
 
-tern_status tern_engine_settle(struct tern_comm *comm)
+tern_status tern_comm_engine_settle(struct tern_comm *comm)
 {
-    struct tern_engine *engine = tern_engine_of(comm);
+    struct tern_comm_engine *engine = tern_comm_engine_of(comm);
     TERN_CHECK(tern_comm_is_inside(comm));
     return finish(engine, &engine->ahead, TERN_OK);
 }
 
 /* Dissemination: log2(size) rounds of one byte. */
-tern_status tern_engine_barrier(struct tern_comm *comm)
+tern_status tern_comm_engine_barrier(struct tern_comm *comm)
 {
     unsigned char out = 1;
     unsigned char in = 0;
@@ -313,7 +314,7 @@ tern_status tern_engine_barrier(struct tern_comm *comm)
             {to, true, {(uint64_t)(uintptr_t)&out}, 1},
             {from, false, {(uint64_t)(uintptr_t)&in}, 1},
         };
-        TERN_RETURN_IF_ERR(tern_engine_exchange(comm, both, 2));
+        TERN_RETURN_IF_ERR(tern_comm_engine_exchange(comm, both, 2));
     }
     return TERN_OK;
 }

@@ -16,7 +16,7 @@ struct split {
     struct entry *all; /* (size) */
 };
 
-void tern_engine_place(struct tern_engine *engine)
+void tern_comm_engine_place(struct tern_comm_engine *engine)
 {
     struct tern_comm *comm = &engine->comm;
     comm->local_rank = 0;
@@ -43,7 +43,7 @@ static int by_group(const void *left, const void *right)
 }
 
 /* The context of `color`: the highest that any rank has free, plus the number of the color among all. */
-static tern_status agree(struct tern_engine *engine,
+static tern_status agree(struct tern_comm_engine *engine,
                          const struct entry *all,
                          int color,
                          int *context_out)
@@ -72,7 +72,7 @@ static tern_status agree(struct tern_engine *engine,
     return TERN_OK;
 }
 
-static tern_status make_group(struct tern_engine *parent,
+static tern_status make_group(struct tern_comm_engine *parent,
                               const struct entry *all,
                               int context,
                               int color,
@@ -92,7 +92,7 @@ static tern_status make_group(struct tern_engine *parent,
     int *world_ranks = tern_alloc("comm ranks", (size_t)size * sizeof *world_ranks);
     uint64_t *hosts = tern_alloc("comm hosts", (size_t)size * sizeof *hosts);
     tern_status status = TERN_OK;
-    struct tern_engine *engine = NULL;
+    struct tern_comm_engine *engine = NULL;
     if (world_ranks == NULL || hosts == NULL) {
         status = tern_fail(TERN_ERR_MEMORY, "split: no memory for a group of %d ranks", size);
         goto done;
@@ -102,8 +102,8 @@ static tern_status make_group(struct tern_engine *parent,
         hosts[i] = parent->hosts[all[first + i].rank];
     }
     TERN_GOTO_IF_ERR(status,
-                     tern_engine_create(parent->transport, parent->limit_ns, context, rank, size,
-                                        world_ranks, hosts, &engine),
+                     tern_comm_engine_create(parent->transport, parent->limit_ns, context, rank,
+                                             size, world_ranks, hosts, &engine),
                      done);
     *out = &engine->comm;
     return TERN_OK;
@@ -113,9 +113,12 @@ done:
     return status;
 }
 
-tern_status tern_engine_split(struct tern_comm *comm, int color, int key, struct tern_comm **out)
+tern_status tern_comm_engine_split(struct tern_comm *comm,
+                                   int color,
+                                   int key,
+                                   struct tern_comm **out)
 {
-    struct tern_engine *engine = tern_engine_of(comm);
+    struct tern_comm_engine *engine = tern_comm_engine_of(comm);
     *out = NULL;
     struct entry *all = tern_alloc("comm split", (size_t)comm->size * sizeof *all);
     if (all == NULL) {

@@ -99,5 +99,5 @@ tern_status tern_self_open(struct tern_comm **out)
                          sizeof *transport);
     }
     tern_transport_init(transport, &g_self);
-    return tern_engine_open(transport, (int64_t)60 * 1000000000, out);
+    return tern_comm_engine_open(transport, (int64_t)60 * 1000000000, out);
 }

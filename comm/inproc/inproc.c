@@ -191,7 +191,7 @@ static tern_status inproc_begin(struct tern_transport *t,
     }
     pthread_mutex_lock(&world->lock);
     tern_status status = meet_fate(member);
-    int64_t now = tern_engine_now_ns();
+    int64_t now = tern_comm_engine_now_ns();
     op->count = status == TERN_OK ? count : 0;
     for (int i = 0; i < op->count; i++) {
         struct letter *letter = &op->letters[i];
@@ -259,7 +259,7 @@ static tern_status inproc_test(struct tern_transport *t, void *op_arg, int *left
     uint64_t waits_for = 0; /* ranks whose next message is not here: later ones must not overtake */
     int left = 0;
     tern_status status = TERN_OK;
-    int64_t now = tern_engine_now_ns();
+    int64_t now = tern_comm_engine_now_ns();
     pthread_mutex_lock(&world->lock);
     bool is_stopped = world->fates[t->rank] == TERN_INPROC_STOPS;
     for (int i = 0; i < op->count && status == TERN_OK; i++) {
@@ -317,7 +317,7 @@ static const struct tern_transport_table g_inproc = {
 
 void tern_inproc_doom(struct tern_comm *comm, enum tern_inproc_fate fate)
 {
-    struct tern_transport *t = tern_engine_of(comm)->transport;
+    struct tern_transport *t = tern_comm_engine_of(comm)->transport;
     TERN_CHECK(t->table == &g_inproc);
     struct world *world = member_of(t)->world;
     pthread_mutex_lock(&world->lock);
@@ -368,7 +368,8 @@ static tern_status open_rank(struct opening *o)
     o->world->users++;
     pthread_mutex_unlock(&o->world->lock);
     double seconds = o->world->options.timeout_seconds;
-    return tern_engine_open(&member->base, (int64_t)((seconds > 0 ? seconds : 60) * 1e9), &o->comm);
+    return tern_comm_engine_open(&member->base, (int64_t)((seconds > 0 ? seconds : 60) * 1e9),
+                                 &o->comm);
 }
 
 /* Opening is collective, so it takes a thread a rank. */
