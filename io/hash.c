@@ -55,6 +55,11 @@ void tern_hash_hex(const struct tern_hash *hash, char out[TERN_HASH_HEX_BYTES])
     hex_of(XXH3_128bits_digest(&hash->state), out);
 }
 
+uint64_t tern_hash_u64(const void *data, size_t bytes, uint64_t seed)
+{
+    return XXH3_64bits_withSeed(data, bytes, seed);
+}
+
 void tern_hash_bytes(const void *data, size_t bytes, char out[TERN_HASH_HEX_BYTES])
 {
     hex_of(XXH3_128bits(data, bytes), out);

@@ -20,6 +20,8 @@ void tern_hash_update(struct tern_hash *hash, const void *data, size_t bytes);
 /* Of everything since the creation or reset; more may follow. */
 void tern_hash_hex(const struct tern_hash *hash, char out[TERN_HASH_HEX_BYTES]);
 
+/* XXH3-64 under a seed, for tables in memory: who does not know the seed cannot aim at one slot. */
+uint64_t tern_hash_u64(const void *data, size_t bytes, uint64_t seed);
 void tern_hash_bytes(const void *data, size_t bytes, char out[TERN_HASH_HEX_BYTES]);
 /* Of a whole file, read around the page cache where it is large. */
 TERN_MUST_CHECK tern_status tern_hash_file(const char *path, char out[TERN_HASH_HEX_BYTES]);
