@@ -165,7 +165,8 @@ struct tern_engine_stats {
     struct tern_engine_histogram step_tokens; /* rows of a step */
 };
 
-/* The loaded model stays open, and nobody else uses its device, until destroy. Starts the thread. */
+/* The loaded model stays open, and nobody else uses its device, until destroy. Starts the
+ * thread. */
 TERN_MUST_CHECK tern_status tern_engine_create(struct tern_loaded *loaded,
                                                const struct tern_engine_options *options,
                                                struct tern_engine **out);
@@ -174,10 +175,10 @@ void tern_engine_destroy(struct tern_engine *engine);
 /* The options with their defaults filled in; context: the longest sequence. */
 const struct tern_engine_options *tern_engine_settings(const struct tern_engine *engine);
 
-/* TERN_ERR_BUSY: the queue is full (429). TERN_ERR_CANCELLED: draining (503). TERN_ERR_DEVICE: the
- * engine is gone (503). TERN_ERR_INPUT: the request cannot be served, ever (400), tern_detail() says
- * why. On failure neither deliver nor release is called. Events may come before this returns.
- * *handle_out is never 0. */
+/* TERN_ERR_BUSY: the queue is full (429). TERN_ERR_CANCELLED: draining (503). TERN_ERR_DEVICE:
+ * the engine is gone (503). TERN_ERR_INPUT: the request cannot be served, ever (400),
+ * tern_detail() says why. On failure neither deliver nor release is called. Events may come
+ * before this returns. *handle_out is never 0. */
 TERN_MUST_CHECK tern_status tern_engine_submit(struct tern_engine *engine,
                                                const struct tern_engine_request *request,
                                                uint64_t *handle_out);
@@ -188,8 +189,9 @@ void tern_engine_cancel(struct tern_engine *engine, uint64_t handle);
 void tern_engine_stats(struct tern_engine *engine, struct tern_engine_stats *out);
 /* False when the thread has ended or a step takes longer than stall_seconds. Lock-free. */
 bool tern_engine_is_alive(struct tern_engine *engine);
-/* Submit refuses from now on; requests that still wait fail at once (TERN_ERR_CANCELLED: they can go
- * elsewhere), those that were begun may go on for `seconds` and are cut then. Returns at once. */
+/* Submit refuses from now on; requests that still wait fail at once (TERN_ERR_CANCELLED: they
+ * can go elsewhere), those that were begun may go on for `seconds` and are cut then. Returns at
+ * once. */
 void tern_engine_drain(struct tern_engine *engine, double seconds);
 /* Cuts everything before the next step and refuses more: the second signal. Returns at once. */
 void tern_engine_abort(struct tern_engine *engine);
