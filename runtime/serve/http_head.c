@@ -33,6 +33,11 @@ static bool is_token(unsigned char byte)
            (byte >= 'a' && byte <= 'z') || is_set[byte];
 }
 
+void tern_http_head_init_fields(struct tern_http_head *head)
+{
+    *head = (struct tern_http_head){.state = FIELD_BEGIN};
+}
+
 static int bad(struct tern_http_head *head, int status, const char *reason)
 {
     head->status = status;

@@ -31,6 +31,8 @@ struct tern_http_head {
     const char *reason; /* BAD: a sentence; static */
 };
 
+/* Begins behind the request line: for a section of fields alone, such as trailers. */
+void tern_http_head_init_fields(struct tern_http_head *head);
 /* Takes bytes up to the end of the head; *used_out: how many (WHOLE: the empty line is the last of them). */
 enum tern_http_head_result tern_http_head_feed(struct tern_http_head *head,
                                                const struct tern_http_head_limits *limits,

@@ -2,16 +2,19 @@
 #include "runtime/serve/http_parse.h"
 
 #include "runtime/base/mem.h"
+#include "runtime/serve/http_head.h"
 
 #include <llhttp.h>
 #include <string.h>
 #include <strings.h>
 
-/* Raw bytes of a chunked body may be so many times its decoded ones, and so many more: llhttp bounds neither extensions nor
- * trailers. */
+/* Raw bytes of a chunked body may be so many times its decoded ones, and so many more: llhttp does
+ * not bound extensions. */
 enum {
     RAW_TIMES_MAX = 2,
-    RAW_EXTRA_MAX = 64 << 10
+    RAW_EXTRA_MAX = 64 << 10,
+    TRAILERS_MAX = 100,
+    TRAILER_BYTES_MAX = 16 << 10,
 };
 
 struct tern_http_parse {
@@ -19,8 +22,11 @@ struct tern_http_parse {
     struct tern_http_message *message;
     size_t body_max;
     size_t raw_bytes; /* of the body so far */
-    bool in_head;     /* fields that come are not trailers */
-    bool in_value;    /* a field has its name, and maybe some of its value */
+    bool in_head;
+    bool
+        in_trailer; /* behind the last chunk's line: llhttp, which takes a bare LF there, is done */
+    struct tern_http_head trailer;
+    bool in_value; /* a field has its name, and maybe some of its value */
     bool is_whole;
     int status; /* 0: nothing wrong yet */
     const char *reason;
@@ -217,6 +223,16 @@ static int on_headers_complete(llhttp_t *llhttp)
     return 0;
 }
 
+static int on_chunk_header(llhttp_t *llhttp)
+{
+    struct tern_http_parse *parse = llhttp->data;
+    if (llhttp->content_length > parse->body_max - parse->message->body.length) {
+        return refuse(parse, 413, "the body is too long");
+    }
+    parse->in_trailer = llhttp->content_length == 0;
+    return parse->in_trailer ? HPE_PAUSED : 0;
+}
+
 static int on_body(llhttp_t *llhttp, const char *at, size_t length)
 {
     struct tern_http_parse *parse = llhttp->data;
@@ -241,6 +257,7 @@ static const llhttp_settings_t settings = {
     .on_header_value = on_header_value,
     .on_header_value_complete = on_header_value_complete,
     .on_headers_complete = on_headers_complete,
+    .on_chunk_header = on_chunk_header,
     .on_body = on_body,
     .on_message_complete = on_message_complete,
 };
@@ -257,6 +274,25 @@ void tern_http_parse_destroy(struct tern_http_parse *parse)
     tern_free(parse);
 }
 
+/* Trailers are checked as headers are, and dropped. */
+static enum tern_http_parse_result drop_trailer(struct tern_http_parse *parse,
+                                                const char *bytes,
+                                                size_t count,
+                                                size_t *used_out)
+{
+    static const struct tern_http_head_limits limits = {
+        .line_max = TRAILER_BYTES_MAX, .bytes_max = TRAILER_BYTES_MAX, .headers_max = TRAILERS_MAX};
+    switch (tern_http_head_feed(&parse->trailer, &limits, bytes, count, used_out)) {
+    case TERN_HTTP_HEAD_BAD:
+        refuse(parse, parse->trailer.status, parse->trailer.reason);
+        return TERN_HTTP_PARSE_BAD;
+    case TERN_HTTP_HEAD_MORE:
+        return TERN_HTTP_PARSE_MORE;
+    default:
+        return TERN_HTTP_PARSE_WHOLE;
+    }
+}
+
 /* Through llhttp; what it refuses by itself is a 400, but for methods that it does not know. */
 static enum tern_http_parse_result execute(struct tern_http_parse *parse,
                                            const char *bytes,
@@ -268,6 +304,14 @@ static enum tern_http_parse_result execute(struct tern_http_parse *parse,
     if (error == HPE_PAUSED && parse->is_whole) {
         *used_out = (size_t)(llhttp_get_error_pos(&parse->llhttp) - bytes);
         return TERN_HTTP_PARSE_WHOLE;
+    }
+    if (error == HPE_PAUSED && parse->in_trailer) {
+        size_t body = (size_t)(llhttp_get_error_pos(&parse->llhttp) - bytes);
+        tern_http_head_init_fields(&parse->trailer);
+        enum tern_http_parse_result result =
+            drop_trailer(parse, bytes + body, count - body, used_out);
+        *used_out += body;
+        return result;
     }
     if (error == HPE_OK) {
         return TERN_HTTP_PARSE_MORE;
@@ -305,7 +349,9 @@ enum tern_http_parse_result tern_http_parse_body(struct tern_http_parse *parse,
                                                  size_t count,
                                                  size_t *used_out)
 {
-    enum tern_http_parse_result result = execute(parse, bytes, count, used_out);
+    enum tern_http_parse_result result = parse->in_trailer
+                                             ? drop_trailer(parse, bytes, count, used_out)
+                                             : execute(parse, bytes, count, used_out);
     parse->raw_bytes += *used_out;
     if (result != TERN_HTTP_PARSE_BAD &&
         parse->raw_bytes > RAW_TIMES_MAX * parse->message->body.length + RAW_EXTRA_MAX) {
