@@ -10,12 +10,12 @@
 struct tern_api;
 
 struct tern_api_options {
-    const char *model;           /* as the user named it */
-    const char *name;            /* what clients call it; NULL: the last part of `model` */
-    const char *template_file;   /* NULL: the model's own */
-    const char *key_file;        /* one key a line; NULL: nobody needs one */
-    const char *version;         /* of the program; static */
-    double request_seconds;      /* deadline of a request; 0: none */
+    const char *model;         /* as the user named it */
+    const char *name;          /* what clients call it; NULL: the last part of `model` */
+    const char *template_file; /* NULL: the model's own */
+    const char *key_file;      /* one key a line; NULL: nobody needs one */
+    const char *version;       /* of the program; static */
+    double request_seconds;    /* deadline of a request; 0: none */
 };
 
 /* Reads the keys. Owned: destroy, after the server and the engine are gone. */
@@ -24,8 +24,7 @@ TERN_MUST_CHECK tern_status tern_api_create(const struct tern_api_options *optio
 void tern_api_destroy(struct tern_api *api);
 /* What tern_http_create wants: routes (static), and `api` as the context. */
 const struct tern_http_route *tern_api_routes(size_t *count_out);
-tern_status
-tern_api_error_body(void *api, int status, const char *message, struct tern_text *out);
+tern_status tern_api_error_body(void *api, int status, const char *message, struct tern_text *out);
 /* The server whose numbers /metrics shows. */
 void tern_api_watch(struct tern_api *api, const struct tern_http *http);
 /* The model is there: requests are accepted from now on. Both live until tern_api_close. */

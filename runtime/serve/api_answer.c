@@ -54,8 +54,8 @@ static tern_status write_calls(const struct tern_api_choice *choice, struct tern
     for (int i = 0; i < choice->call_count; i++) {
         const struct tern_api_call *call = &choice->calls[i];
         TERN_RETURN_IF_ERR(tern_text_printf(
-            out, "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":",
-            i > 0 ? "," : "", call->id));
+            out, "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", i > 0 ? "," : "",
+            call->id));
         TERN_RETURN_IF_ERR(tern_json_quote(out, call->name, strlen(call->name)));
         TERN_RETURN_IF_ERR(tern_text_printf(out, ",\"arguments\":"));
         TERN_RETURN_IF_ERR(quote(out, &call->arguments));
@@ -83,8 +83,8 @@ static tern_status write_message(const struct tern_api_choice *choice, struct te
 
 static tern_status write_choice(struct tern_api_choice *choice, struct tern_text *out)
 {
-    TERN_RETURN_IF_ERR(tern_text_printf(out, "%s{\"index\":%d,", choice->index > 0 ? "," : "",
-                                        choice->index));
+    TERN_RETURN_IF_ERR(
+        tern_text_printf(out, "%s{\"index\":%d,", choice->index > 0 ? "," : "", choice->index));
     if (choice->job->request.kind == TERN_API_CHAT) {
         TERN_RETURN_IF_ERR(write_message(choice, out));
     } else {
@@ -102,8 +102,7 @@ static tern_status write_texts(struct tern_api_job *job, struct tern_text *out)
         out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", job->id,
         job->request.kind == TERN_API_CHAT ? "chat.completion" : "text_completion",
         (long long)job->created));
-    TERN_RETURN_IF_ERR(
-        tern_json_quote(out, job->api->model.name, strlen(job->api->model.name)));
+    TERN_RETURN_IF_ERR(tern_json_quote(out, job->api->model.name, strlen(job->api->model.name)));
     TERN_RETURN_IF_ERR(tern_text_printf(out, ",\"system_fingerprint\":\"tern-%s\",\"choices\":[",
                                         job->api->options.version));
     for (int64_t i = 0; i < job->choice_count; i++) {
@@ -176,8 +175,7 @@ static tern_status write_embeddings(struct tern_api_job *job, struct tern_text *
         TERN_RETURN_IF_ERR(tern_text_append(out, "}", 1));
     }
     TERN_RETURN_IF_ERR(tern_text_printf(out, "],\"model\":"));
-    TERN_RETURN_IF_ERR(
-        tern_json_quote(out, job->api->model.name, strlen(job->api->model.name)));
+    TERN_RETURN_IF_ERR(tern_json_quote(out, job->api->model.name, strlen(job->api->model.name)));
     TERN_RETURN_IF_ERR(tern_text_printf(out, ",\"usage\":"));
     TERN_RETURN_IF_ERR(tern_api_usage_write(job, out));
     return tern_text_append(out, "}", 1);

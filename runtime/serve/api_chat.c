@@ -131,8 +131,8 @@ static int64_t spell_frames(const struct tern_api_request *out,
         if (only != NULL && strcmp(only, name) != 0) {
             continue;
         }
-        snprintf(prefixes[count], TERN_TOOL_NAME_BYTES + 64, "%s{\"name\": \"%s\", \"%s\": ",
-                 is_list ? "[" : "", name,
+        snprintf(prefixes[count], TERN_TOOL_NAME_BYTES + 64,
+                 "%s{\"name\": \"%s\", \"%s\": ", is_list ? "[" : "", name,
                  out->tools == TERN_TOOLS_OBJECT ? "parameters" : "arguments");
         frames[count] = (struct tern_grammar_frame){
             .prefix = prefixes[count],

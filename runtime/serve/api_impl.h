@@ -32,8 +32,8 @@ struct tern_api {
     struct tern_api_options options;
     struct tern_api_keys keys;
     struct tern_api_model model;
-    struct tern_engine *engine;   /* set once, before the state is READY */
-    const struct tern_http *http; /* may be NULL */
+    struct tern_engine *_Atomic engine; /* set once, before the state is READY */
+    const struct tern_http *http;       /* may be NULL */
     double load_seconds;
     int64_t start_seconds; /* since 1970 */
     atomic_int state;

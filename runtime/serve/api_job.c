@@ -85,8 +85,8 @@ static tern_status take_text(void *context, const char *bytes, size_t count)
 static tern_status take_call(void *context, int index, const char *name)
 {
     struct tern_api_choice *choice = context;
-    struct tern_api_call *calls = tern_realloc("serve", choice->calls,
-                                               (size_t)(index + 1) * sizeof *choice->calls);
+    struct tern_api_call *calls =
+        tern_realloc("serve", choice->calls, (size_t)(index + 1) * sizeof *choice->calls);
     if (calls == NULL) {
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate a call of a tool");
     }
@@ -191,12 +191,14 @@ static void fail_from(struct tern_api_job *job, tern_status status)
 static tern_status end(struct tern_api_job *job)
 {
     enum tern_api_route route = tern_api_route_of(job->request.kind);
-    job->is_over = true;
     if (job->request.is_stream) {
+        TERN_RETURN_IF_ERR(tern_api_stream_end(job));
         tern_api_count(job->api, route, 200);
-        return tern_api_stream_end(job);
+        job->is_over = true;
+        return TERN_OK;
     }
     struct tern_text text;
+    job->is_over = true;
     tern_text_init(&text);
     tern_status status = tern_api_answer_write(job, &text);
     if (status == TERN_OK) {
@@ -247,13 +249,12 @@ static tern_status take_token(struct tern_api_part *part, const struct tern_engi
     TERN_RETURN_IF_ERR(open_choice(part, choice));
     if (event->kind == TERN_ENGINE_TOKEN && job->request.engine.logprobs >= 0) {
         size_t before = tern_api_logprobs_bytes(&choice->logprobs);
-        TERN_RETURN_IF_ERR(tern_api_logprobs_add(&choice->logprobs,
-                                                 job->api->model.loaded->tokenizer, event));
+        TERN_RETURN_IF_ERR(
+            tern_api_logprobs_add(&choice->logprobs, job->api->model.loaded->tokenizer, event));
         job->answer_bytes += tern_api_logprobs_bytes(&choice->logprobs) - before;
     }
     if (event->text_bytes > 0) {
-        TERN_RETURN_IF_ERR(
-            tern_tool_parser_push(&choice->parser, event->text, event->text_bytes));
+        TERN_RETURN_IF_ERR(tern_tool_parser_push(&choice->parser, event->text, event->text_bytes));
     }
     if (!job->request.is_stream && job->answer_bytes > TERN_API_ANSWER_BYTES_MAX) {
         return tern_fail(TERN_ERR_MEMORY,
@@ -278,8 +279,7 @@ static tern_status take_finish(struct tern_api_part *part, const struct tern_eng
     return job->choices_left == 0 ? end(job) : TERN_OK;
 }
 
-static tern_status take_embedding(struct tern_api_part *part,
-                                  const struct tern_engine_event *event)
+static tern_status take_embedding(struct tern_api_part *part, const struct tern_engine_event *event)
 {
     struct tern_api_job *job = part->job;
     struct tern_api_choice *choice = choice_of(part, event);

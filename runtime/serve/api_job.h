@@ -65,8 +65,8 @@ struct tern_api_job {
     int64_t prompt_tokens, cached_tokens, completion_tokens;
     int64_t width; /* of embeddings */
     size_t answer_bytes;
-    bool is_begun; /* the stream */
-    bool is_over;  /* answered, failed, or the client left */
+    bool is_begun;                 /* the stream */
+    bool is_over;                  /* answered, failed, or the client left */
     struct tern_api_job *next_fed; /* in the feeder's list, which holds a reference */
 };
 

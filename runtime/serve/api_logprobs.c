@@ -85,8 +85,7 @@ static tern_status add_entry(struct tern_text *out,
     TERN_RETURN_IF_ERR(tern_text_printf(out, ",\"top_logprobs\":["));
     for (int i = 0; i < event->top_count; i++) {
         TERN_RETURN_IF_ERR(tern_text_printf(out, "%s{", i > 0 ? "," : ""));
-        TERN_RETURN_IF_ERR(
-            write_token(out, tokenizer, event->tops[i].id, event->tops[i].logprob));
+        TERN_RETURN_IF_ERR(write_token(out, tokenizer, event->tops[i].id, event->tops[i].logprob));
         TERN_RETURN_IF_ERR(tern_text_append(out, "}", 1));
     }
     return tern_text_printf(out, "]}");
@@ -162,8 +161,8 @@ static tern_status add_columns(struct tern_api_logprobs *logprobs,
     TERN_RETURN_IF_ERR(write_value(&logprobs->values, event->logprob));
     TERN_RETURN_IF_ERR(tern_text_printf(&logprobs->tops, "%s", comma));
     TERN_RETURN_IF_ERR(add_tops(&logprobs->tops, tokenizer, event));
-    TERN_RETURN_IF_ERR(tern_text_printf(&logprobs->offsets, "%s%lld", comma,
-                                        (long long)logprobs->characters));
+    TERN_RETURN_IF_ERR(
+        tern_text_printf(&logprobs->offsets, "%s%lld", comma, (long long)logprobs->characters));
     logprobs->characters += tern_api_characters(piece, bytes);
     return TERN_OK;
 }

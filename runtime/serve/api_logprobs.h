@@ -9,8 +9,8 @@
 struct tern_api_logprobs {
     bool is_chat;
     int64_t count;
-    int64_t characters;                            /* of the text before the next token */
-    struct tern_text entries;                      /* chat: {"token": ...}, ... */
+    int64_t characters;                             /* of the text before the next token */
+    struct tern_text entries;                       /* chat: {"token": ...}, ... */
     struct tern_text tokens, values, tops, offsets; /* completions: a list each */
 };
 

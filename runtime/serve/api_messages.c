@@ -85,8 +85,7 @@ static tern_status write_arguments(const struct tern_json *arguments, struct ter
     const char *text = tern_json_string(arguments, &bytes);
     struct tern_json *parsed = NULL;
     if (text == NULL) {
-        return arguments != NULL ? tern_json_write(out, arguments)
-                                 : tern_text_printf(out, "{}");
+        return arguments != NULL ? tern_json_write(out, arguments) : tern_text_printf(out, "{}");
     }
     tern_status status = tern_json_parse("arguments", text, bytes, &parsed);
     if (status == TERN_OK && tern_json_kind_of(parsed) == TERN_JSON_OBJECT) {
@@ -149,8 +148,8 @@ static tern_status spell_call(struct tern_text *out,
                               const char *name,
                               const struct tern_json *arguments)
 {
-    TERN_RETURN_IF_ERR(tern_text_printf(out, "%s<tool_call>\n{\"name\": ",
-                                        out->length > 0 ? "\n" : ""));
+    TERN_RETURN_IF_ERR(
+        tern_text_printf(out, "%s<tool_call>\n{\"name\": ", out->length > 0 ? "\n" : ""));
     TERN_RETURN_IF_ERR(tern_json_quote(out, name, strlen(name)));
     TERN_RETURN_IF_ERR(tern_text_printf(out, ", \"arguments\": "));
     TERN_RETURN_IF_ERR(write_arguments(arguments, out));
@@ -207,12 +206,13 @@ static tern_status describe_tools(struct writer *writer)
 {
     struct tern_text *text = &writer->content;
     TERN_RETURN_IF_ERR(
-        tern_text_printf(text, "%sThese functions can be called, one described on each line:\n"
-                               "<tools>\n",
+        tern_text_printf(text,
+                         "%sThese functions can be called, one described on each line:\n"
+                         "<tools>\n",
                          text->length > 0 ? "\n\n" : ""));
     for (int64_t i = 0; i < tern_json_count(writer->tools); i++) {
-        TERN_RETURN_IF_ERR(tern_json_write(
-            text, tern_json_get(tern_json_item(writer->tools, i), "function")));
+        TERN_RETURN_IF_ERR(
+            tern_json_write(text, tern_json_get(tern_json_item(writer->tools, i), "function")));
         TERN_RETURN_IF_ERR(tern_text_append(text, "\n", 1));
     }
     writer->tools = NULL;
@@ -238,8 +238,7 @@ static tern_status describe_first(struct writer *writer, const char *role)
         status = begin_message(writer->out, "system");
     }
     if (status == TERN_OK) {
-        status =
-            tern_json_quote(writer->out, writer->content.data, writer->content.length);
+        status = tern_json_quote(writer->out, writer->content.data, writer->content.length);
     }
     if (status == TERN_OK) {
         status = tern_text_append(writer->out, "}", 1);
@@ -312,8 +311,7 @@ static tern_status add_message(struct writer *writer,
     TERN_RETURN_IF_ERR(report_answer(writer, &role));
     TERN_RETURN_IF_ERR(describe_first(writer, role));
     TERN_RETURN_IF_ERR(begin_message(writer->out, role));
-    TERN_RETURN_IF_ERR(
-        tern_json_quote(writer->out, writer->content.data, writer->content.length));
+    TERN_RETURN_IF_ERR(tern_json_quote(writer->out, writer->content.data, writer->content.length));
     if (list->length > 0) {
         TERN_RETURN_IF_ERR(tern_text_printf(writer->out, ",\"tool_calls\":["));
         TERN_RETURN_IF_ERR(tern_text_append(writer->out, list->data, list->length));

@@ -16,8 +16,7 @@ static tern_status open_template(struct tern_api_model *model,
         snprintf(model->no_template, sizeof model->no_template, "The model has no tokenizer.");
         return TERN_OK;
     }
-    tern_status status =
-        tern_template_open_known(path, template_file, tokenizer, &model->template);
+    tern_status status = tern_template_open_known(path, template_file, tokenizer, &model->template);
     if (status == TERN_ERR_NOT_FOUND && template_file == NULL) {
         snprintf(model->no_template, sizeof model->no_template,
                  "This model has no chat template: use /v1/completions, or serve it with "
@@ -28,8 +27,7 @@ static tern_status open_template(struct tern_api_model *model,
     TERN_RETURN_IF_ERR(tern_chat_end(model->template, tokenizer, &model->turn_end));
     const char *source = tern_template_source(model->template, true);
     model->takes_tools = strstr(source, "tools") != NULL;
-    model->tool_format =
-        model->takes_tools ? tern_tool_format_of(source) : TERN_TOOLS_TAGGED;
+    model->tool_format = model->takes_tools ? tern_tool_format_of(source) : TERN_TOOLS_TAGGED;
     return TERN_OK;
 }
 

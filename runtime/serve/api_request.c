@@ -18,9 +18,12 @@ static tern_status parse_body(const void *body,
         return tern_api_refuse(error, TERN_API_BAD, NULL, "%s", tern_detail());
     }
     TERN_RETURN_IF_ERR(status);
-    if (tern_json_kind_of(*out) != TERN_JSON_OBJECT) {
+    enum tern_json_kind kind = tern_json_kind_of(*out);
+    if (kind != TERN_JSON_OBJECT) {
+        tern_json_close(*out);
+        *out = NULL;
         return tern_api_refuse(error, TERN_API_BAD, NULL, "body: expected an object, found %s",
-                               tern_json_kind_name(tern_json_kind_of(*out)));
+                               tern_json_kind_name(kind));
     }
     return TERN_OK;
 }
@@ -137,6 +140,25 @@ static tern_status check_tokenizer(const struct tern_api_model *model, struct te
     return TERN_OK;
 }
 
+tern_status tern_api_body_read(const struct tern_api_model *model,
+                               const void *body,
+                               size_t bytes,
+                               struct tern_json **out,
+                               struct tern_api_error *error)
+{
+    TERN_RETURN_IF_ERR(parse_body(body, bytes, out, error));
+    const struct tern_api_object object = {*out, "", error};
+    tern_status status = check_model(model, &object);
+    if (status == TERN_OK) {
+        status = check_tokenizer(model, error);
+    }
+    if (status != TERN_OK) {
+        tern_json_close(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
 tern_status tern_api_request_read(struct tern_api_model *model,
                                   enum tern_api_kind kind,
                                   const void *body,
@@ -146,10 +168,8 @@ tern_status tern_api_request_read(struct tern_api_model *model,
 {
     *out = (struct tern_api_request){.kind = kind};
     tern_text_init(&out->chat);
-    TERN_RETURN_IF_ERR(parse_body(body, bytes, &out->json, error));
+    TERN_RETURN_IF_ERR(tern_api_body_read(model, body, bytes, &out->json, error));
     const struct tern_api_object object = {out->json, "", error};
-    TERN_RETURN_IF_ERR(check_model(model, &object));
-    TERN_RETURN_IF_ERR(check_tokenizer(model, error));
     switch (kind) {
     case TERN_API_CHAT:
         return tern_api_read_chat(model, &object, out);

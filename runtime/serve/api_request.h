@@ -44,7 +44,7 @@ struct tern_api_request {
     bool is_one_call;            /* parallel_tool_calls: false */
     /* What all prompts share; ids, count, deliver, release and context are still to be set. */
     struct tern_engine_request engine;
-    struct tern_engine_bias *bias;
+    struct tern_logit_bias *bias;
     const char *stops[TERN_STOPS_MAX];
     int32_t stop_ids[TERN_ENGINE_STOP_IDS_MAX];
 };
@@ -58,6 +58,14 @@ TERN_MUST_CHECK tern_status tern_api_request_read(struct tern_api_model *model,
                                                   struct tern_api_request *out,
                                                   struct tern_api_error *error);
 void tern_api_request_fini(struct tern_api_request *request);
+
+/* A body that is an object, names the model that is served if any, and a model that has a tokenizer; owned: close
+ * (*out is NULL after a failure). */
+TERN_MUST_CHECK tern_status tern_api_body_read(const struct tern_api_model *model,
+                                               const void *body,
+                                               size_t bytes,
+                                               struct tern_json **out,
+                                               struct tern_api_error *error);
 
 /* ---- for the files of api_request ---- */
 

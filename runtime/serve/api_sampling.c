@@ -149,7 +149,7 @@ static tern_status add_bias(void *context,
                                (long long)id);
     }
     out->bias[out->engine.bias_count++] =
-        (struct tern_engine_bias){.id = (int32_t)id, .value = (float)bias};
+        (struct tern_logit_bias){.id = (int32_t)id, .value = (float)bias};
     return TERN_OK;
 }
 

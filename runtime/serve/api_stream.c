@@ -13,8 +13,7 @@ static tern_status begin_chunk(struct tern_api_job *job)
         out, "data: {\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", job->id,
         job->request.kind == TERN_API_CHAT ? "chat.completion.chunk" : "text_completion",
         (long long)job->created));
-    TERN_RETURN_IF_ERR(
-        tern_json_quote(out, job->api->model.name, strlen(job->api->model.name)));
+    TERN_RETURN_IF_ERR(tern_json_quote(out, job->api->model.name, strlen(job->api->model.name)));
     return tern_text_printf(out, ",\"system_fingerprint\":\"tern-%s\",\"choices\":[",
                             job->api->options.version);
 }
@@ -109,8 +108,8 @@ tern_status tern_api_stream_arguments(struct tern_api_choice *choice,
 {
     struct tern_text *out = &choice->job->scratch;
     TERN_RETURN_IF_ERR(begin_choice(choice));
-    TERN_RETURN_IF_ERR(tern_text_printf(
-        out, "\"tool_calls\":[{\"index\":%d,\"function\":{\"arguments\":", call));
+    TERN_RETURN_IF_ERR(
+        tern_text_printf(out, "\"tool_calls\":[{\"index\":%d,\"function\":{\"arguments\":", call));
     TERN_RETURN_IF_ERR(tern_json_quote(out, text, bytes));
     TERN_RETURN_IF_ERR(tern_text_printf(out, "}}]"));
     return end_choice(choice, NULL);

@@ -53,8 +53,8 @@ struct tern_tool_parser {
     bool in_string, is_escaped;
     bool has_name, has_arguments, is_filled; /* filled: with arguments */
     bool is_begun;                           /* the sink knows of it */
-    struct tern_text word;                  /* a string at depth 1, raw */
-    struct tern_text values;                /* arguments that came before the name */
+    struct tern_text word;                   /* a string at depth 1, raw */
+    struct tern_text values;                 /* arguments that came before the name */
     char name[TERN_TOOL_NAME_BYTES];
 };
 

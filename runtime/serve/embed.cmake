@@ -1,0 +1,10 @@
+# embed.cmake - files as arrays of bytes in a C file: cmake -DOUTPUT=FILE.c -DHEADER=PATH "-DFILES=NAME=FILE;..." -P embed.cmake
+set(text "/* Made by embed.cmake. */\n#include \"${HEADER}\"\n")
+foreach(pair IN LISTS FILES)
+  string(REGEX MATCH "^([^=]+)=(.*)$" _ "${pair}")
+  set(name ${CMAKE_MATCH_1})
+  file(READ "${CMAKE_MATCH_2}" bytes HEX)
+  string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
+  string(APPEND text "const unsigned char ${name}[] = {${bytes}};\nconst size_t ${name}_bytes = sizeof ${name};\n")
+endforeach()
+file(WRITE "${OUTPUT}" "${text}")
