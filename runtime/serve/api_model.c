@@ -7,6 +7,26 @@
 #include <string.h>
 #include <time.h>
 
+/* Whether a tool that is given to the template is to be seen in its text. */
+static tern_status probe_tools(const struct tern_template *template, bool *out)
+{
+    static const char probe[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"tools\":[{\"type\":"
+        "\"function\",\"function\":{\"name\":\"tern_probe\",\"description\":\"b\","
+        "\"parameters\":{\"type\":\"object\",\"properties\":{}}}}]}";
+    struct tern_json *json;
+    struct tern_jinja_output output = {0};
+    TERN_RETURN_IF_ERR(tern_json_parse("probe", probe, sizeof probe - 1, &json));
+    const struct tern_template_request request = {
+        .messages = json, .message_count = -1, .add_generation_prompt = true, .now = -1};
+    tern_status status = tern_template_render(template, &request, &output);
+    *out = status == TERN_OK && output.text.length > 0 &&
+           memmem(output.text.data, output.text.length, "tern_probe", 10) != NULL;
+    tern_jinja_output_fini(&output);
+    tern_json_close(json);
+    return status == TERN_ERR_INPUT || status == TERN_ERR_UNSUPPORTED ? TERN_OK : status;
+}
+
 static tern_status open_template(struct tern_api_model *model,
                                  const char *path,
                                  const char *template_file)
@@ -24,10 +44,16 @@ static tern_status open_template(struct tern_api_model *model,
         return TERN_OK;
     }
     TERN_RETURN_IF_ERR(status);
-    TERN_RETURN_IF_ERR(tern_chat_end(model->template, tokenizer, &model->turn_end));
-    const char *source = tern_template_source(model->template, true);
-    model->takes_tools = strstr(source, "tools") != NULL;
-    model->tool_format = model->takes_tools ? tern_tool_format_of(source) : TERN_TOOLS_TAGGED;
+    status = tern_chat_end(model->template, tokenizer, &model->turn_end);
+    if (status == TERN_ERR_INPUT) { /* it refuses the shortest conversation */
+        model->turn_end = -1;
+        status = TERN_OK;
+    }
+    TERN_RETURN_IF_ERR(status);
+    TERN_RETURN_IF_ERR(probe_tools(model->template, &model->takes_tools));
+    if (model->takes_tools) {
+        model->tool_format = tern_tool_format_of(tern_template_source(model->template, true));
+    }
     return TERN_OK;
 }
 

@@ -7,7 +7,7 @@
     "{% endif %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}" \
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 #define WITH_TOOLS \
-    "{% for t in tools %}[{{ t.function.name }}]{% endfor %}{% for m in messages %}" \
+    "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}{% for m in messages %}" \
     "{{ m.role }}:{{ m.content }}{% for c in m.tool_calls %}<tool_call>{{ c.function.name }}" \
     "{{ c.function.arguments.a }}{% endfor %}|{% endfor %}{{ extra }}"
 
@@ -248,6 +248,8 @@ static const struct bad g_chat[] = {
     {CHAT("\"chat_template_kwargs\":{\"messages\":[]}"), 400, "chat_template_kwargs"},
     {CHAT("\"chat_template_kwargs\":{\"\":1}"), 400, "chat_template_kwargs"},
     {SAYS("{\"role\":\"user\",\"content\":\"one two three light water one two three light water "
+          "one two three light water one two three light water one two three light water"
+          "one two three light water one two three light water one two three light water"
           "one two three light water one two three light water one two three light water\"}"),
      400, "messages"},
 };
