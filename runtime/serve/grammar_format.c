@@ -9,9 +9,11 @@
 #define DATE \
     "(" YEAR "-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)" \
     "|02-(0[1-9]|1\\d|2[0-8]))|" LEAP_YEAR "-02-29)"
-#define TIME  "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,6})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)"
-#define BYTE  "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
-#define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
+#define TIME       "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,6})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)"
+#define BYTE       "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
+#define PATH_CHAR  "[A-Za-z0-9._~!$&'()*+,;=:@-]"
+#define QUERY_CHAR "[A-Za-z0-9._~!$&'()*+,;=:@/?-]"
+#define LABEL      "[A-Za-z0-9]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
 
 static const struct {
     const char *name, *pattern;
@@ -28,9 +30,9 @@ static const struct {
     {"hostname", "^" LABEL "(\\." LABEL "){0,4}$"},
     {"ipv4", "^" BYTE "(\\." BYTE "){3}$"},
     {"ipv6", "^[0-9a-fA-F]{1,4}(:[0-9a-fA-F]{1,4}){7}$"},
-    {"uri",
-     "^[A-Za-z][A-Za-z0-9+.-]*:(//[A-Za-z0-9.-]+(:\\d{1,4})?)?(/[A-Za-z0-9._~!$&'()*+,;=:@-]*)*"
-     "(\\?[A-Za-z0-9._~!$&'()*+,;=:@/?-]*)?(#[A-Za-z0-9._~!$&'()*+,;=:@/?-]*)?$"},
+    {"uri", "^[A-Za-z][A-Za-z0-9+.-]*:"
+            "(//[A-Za-z0-9.-]*(:\\d{1,5})?(/" PATH_CHAR "*)*|/?(" PATH_CHAR "+(/" PATH_CHAR "*)*)?)"
+            "(\\?" QUERY_CHAR "*)?(#" QUERY_CHAR "*)?$"},
 };
 
 const char *tern_grammar_format(const char *name)
