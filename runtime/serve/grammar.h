@@ -40,7 +40,8 @@ struct tern_grammar_state; /* where one sequence is; one thread at a time */
 
 /* vocab_size: of the logits, at least the tokenizer's. Special tokens, ids without bytes and ids that the tokenizer does
  * not have are never allowed; end_ids (borrowed for the call) exactly where the document is whole. The tokenizer is not
- * kept. Owned: release. */
+ * kept. Takes about 0.4 microseconds a token (0.1 s for 262,144): made when a request first needs it.
+ * Owned: release. */
 TERN_MUST_CHECK tern_status tern_grammar_vocab_create(const struct tern_tokenizer *tokenizer,
                                                       int64_t vocab_size,
                                                       const int32_t *end_ids,
