@@ -17,6 +17,8 @@ TERN_ARGS_CHECK(norm_bwd);
 TERN_ARGS_CHECK(gemm);
 TERN_ARGS_CHECK(bias_bwd);
 TERN_ARGS_CHECK(gemm_bias_bwd);
+TERN_ARGS_CHECK(kv_write);
+TERN_ARGS_CHECK(paged_attention);
 TERN_ARGS_CHECK(rope);
 TERN_ARGS_CHECK(add);
 TERN_ARGS_CHECK(cross_entropy);

@@ -17,6 +17,23 @@ static void check_sequences(struct tern_check *check, int64_t n, int64_t t, int6
     }
 }
 
+/* Rows come in whole sequences, or each says where it stands. Positions that the tables must have. */
+static int64_t check_places(struct tern_check *check,
+                            int64_t n,
+                            int64_t t,
+                            int64_t first_position,
+                            struct tern_dptr positions,
+                            int64_t position_count)
+{
+    if (tern_dptr_is_null(positions)) {
+        check_sequences(check, n, t, first_position);
+        return first_position + t;
+    }
+    tern_check_size(check, "n", n, 0);
+    tern_check_size(check, "position_count", position_count, 1);
+    return position_count;
+}
+
 /* Token ids steer writes and reads: where the host can see them, they are looked at. */
 static void check_ids(struct tern_check *check,
                       const char *name,
@@ -36,6 +53,19 @@ static void check_ids(struct tern_check *check,
         }
     }
 }
+
+static void check_positions(struct tern_check *check,
+                            struct tern_dptr positions,
+                            int64_t n,
+                            int64_t count)
+{
+    tern_check_vector(check, "positions", positions, TERN_I32, n,
+                      TERN_OPERAND_READ | TERN_OPERAND_OPTIONAL);
+    if (!tern_dptr_is_null(positions)) {
+        check_ids(check, "positions", positions, n, count);
+    }
+}
+
 /* Document starts (n, of sequences of t) steer reads as ids do. */
 static void check_starts(struct tern_check *check, struct tern_dptr starts, int64_t n, int64_t t)
 {
@@ -96,7 +126,8 @@ tern_status tern_args_check_embed_fwd(struct tern_device *device,
 {
     struct tern_check check = tern_check_begin(device, TERN_OP_EMBED_FWD, args);
     TERN_RETURN_IF_ERR(check.status);
-    check_sequences(&check, args->n, args->t, args->first_position);
+    int64_t places = check_places(&check, args->n, args->t, args->first_position, args->positions,
+                                  args->position_count);
     tern_check_size(&check, "c", args->c, 1);
     tern_check_size(&check, "v", args->v, 1);
     tern_check_float(&check, "dtype", args->dtype);
@@ -106,7 +137,7 @@ tern_status tern_args_check_embed_fwd(struct tern_device *device,
         return check.status;
     }
     const int64_t cells[2] = {args->n, args->c}, table[2] = {args->v, args->c},
-                  positions[2] = {args->first_position + args->t, args->c};
+                  positions[2] = {places, args->c};
     tern_check_vector(&check, "ids", args->ids, TERN_I32, args->n, TERN_OPERAND_READ);
     enum tern_dtype wte_dtype = args->wte_dtype == TERN_F32 ? args->dtype : args->wte_dtype;
     if (wte_dtype != args->dtype && args->wte_packed == TERN_PACKED_NONE) {
@@ -121,6 +152,7 @@ tern_status tern_args_check_embed_fwd(struct tern_device *device,
                       TERN_OPERAND_READ | TERN_OPERAND_OPTIONAL);
     tern_check_matrix(&check, "out", args->out, args->dtype, cells, TERN_OPERAND_WRITE);
     check_starts(&check, args->starts, args->n, args->t);
+    check_positions(&check, args->positions, args->n, places);
     check_ids(&check, "ids", args->ids, args->n, args->v);
     return tern_check_finish(&check);
 }
@@ -426,7 +458,8 @@ tern_status tern_args_check_rope(struct tern_device *device,
 {
     struct tern_check check = tern_check_begin(device, TERN_OP_ROPE, args);
     TERN_RETURN_IF_ERR(check.status);
-    check_sequences(&check, args->n, args->t, args->first_position);
+    int64_t places = check_places(&check, args->n, args->t, args->first_position, args->positions,
+                                  args->position_count);
     tern_check_size(&check, "heads", args->heads, 1);
     tern_check_size(&check, "d", args->d, 2);
     tern_check_float(&check, "dtype", args->dtype);
@@ -447,14 +480,14 @@ tern_status tern_args_check_rope(struct tern_device *device,
         return check.status;
     }
     tern_check_stride(&check, "x_row", args->x_row, "heads * d", args->heads * args->d);
-    const int64_t cells[2] = {args->n, args->heads * args->d},
-                  table[2] = {args->first_position + args->t, rotary_d / 2};
+    const int64_t cells[2] = {args->n, args->heads * args->d}, table[2] = {places, rotary_d / 2};
     tern_check_rows(&check, "x", args->x, args->dtype, cells, args->x_row, TERN_OPERAND_WRITE);
     tern_check_matrix(&check, "cos", args->cos, tern_check_side_of(args->dtype), table,
                       TERN_OPERAND_READ);
     tern_check_matrix(&check, "sin", args->sin, tern_check_side_of(args->dtype), table,
                       TERN_OPERAND_READ);
     check_starts(&check, args->starts, args->n, args->t);
+    check_positions(&check, args->positions, args->n, places);
     return tern_check_finish(&check);
 }
 

@@ -138,6 +138,24 @@ struct tern_cost tern_cost_attention_bwd(const struct tern_attention_args *args)
     return (struct tern_cost){pairs * (10 * d + FUNCTION_FLOPS + 4 + cap), bytes};
 }
 
+struct tern_cost tern_cost_kv_write(const struct tern_kv_write_args *args)
+{
+    double cells = 2 * (double)args->n * (double)args->kv_heads * (double)args->d;
+    return (struct tern_cost){0, cells * (size_of(args->dtype) + size_of(args->kv_dtype)) +
+                                     4 * (double)args->n};
+}
+
+struct tern_cost tern_cost_paged_attention(const struct tern_paged_attention_args *args,
+                                           double pairs,
+                                           double keys)
+{
+    double d = (double)args->d, h = (double)args->h, kv = (double)args->kv_heads;
+    double cap = args->softcap > 0 ? FUNCTION_FLOPS + 2 : 0;
+    double bytes = 2 * (double)args->n * h * d * size_of(args->dtype) +
+                   2 * keys * kv * d * size_of(args->kv_dtype);
+    return (struct tern_cost){pairs * h * (4 * d + FUNCTION_FLOPS + 3 + cap), bytes};
+}
+
 struct tern_cost tern_cost_rope(const struct tern_rope_args *args)
 {
     double rotary = (double)(args->rotary_d > 0 ? args->rotary_d : args->d);

@@ -21,6 +21,12 @@ struct tern_cost tern_cost_bias_bwd(const struct tern_bias_bwd_args *args);
 struct tern_cost tern_cost_gemm_bias_bwd(const struct tern_gemm_bias_bwd_args *args);
 struct tern_cost tern_cost_attention_fwd(const struct tern_attention_args *args);
 struct tern_cost tern_cost_attention_bwd(const struct tern_attention_args *args);
+struct tern_cost tern_cost_kv_write(const struct tern_kv_write_args *args);
+/* Rows and lengths are device memory: pairs says how many queries and keys meet, keys how many keys are read, of one
+ * head. */
+struct tern_cost tern_cost_paged_attention(const struct tern_paged_attention_args *args,
+                                           double pairs,
+                                           double keys);
 struct tern_cost tern_cost_rope(const struct tern_rope_args *args);
 struct tern_cost tern_cost_act_fwd(const struct tern_act_args *args);
 struct tern_cost tern_cost_act_bwd(const struct tern_act_args *args);

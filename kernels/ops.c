@@ -17,6 +17,8 @@ static const char *const g_names[TERN_OP_COUNT] = {
     [TERN_OP_GEMM_BIAS_BWD] = "gemm_bias_bwd",
     [TERN_OP_ATTENTION_FWD] = "attention_fwd",
     [TERN_OP_ATTENTION_BWD] = "attention_bwd",
+    [TERN_OP_KV_WRITE] = "kv_write",
+    [TERN_OP_PAGED_ATTENTION] = "paged_attention",
     [TERN_OP_ROPE] = "rope",
     [TERN_OP_ACT_FWD] = "act_fwd",
     [TERN_OP_ACT_BWD] = "act_bwd",
@@ -108,6 +110,24 @@ static struct tern_cost sumsq_cost(struct tern_device *device, const struct tern
     return tern_cost_sumsq(args, starts == NULL ? 0 : starts[args->blocks] - starts[0]);
 }
 
+/* What rows and lengths say, which a device may keep to itself: then one row a sequence, all of the longest. */
+static struct tern_cost paged_cost(struct tern_device *device,
+                                   const struct tern_paged_attention_args *args)
+{
+    const int32_t *starts = device->ops->device->host_view(device, args->row_starts);
+    const int32_t *lengths = device->ops->device->host_view(device, args->lengths);
+    double pairs = 0, keys = 0;
+    for (int64_t s = 0; s < args->sequences; s++) {
+        int64_t rows = starts != NULL ? starts[s + 1] - starts[s] : 1;
+        int64_t length = lengths != NULL ? lengths[s] : args->longest;
+        int64_t seen =
+            args->window > 0 && args->window + rows - 1 < length ? args->window + rows - 1 : length;
+        pairs += rows > 0 ? tern_cost_attention_pairs(rows, length, args->window) : 0;
+        keys += rows > 0 ? (double)seen : 0;
+    }
+    return tern_cost_paged_attention(args, pairs, keys);
+}
+
 /* The body of a wrapper: check, call, count. `check` and `cost` are expressions over device,
  * args and is_empty. */
 #define WRAP(op, field, check, cost) \
@@ -196,6 +216,32 @@ tern_status tern_op_attention_bwd(struct tern_device *device,
 {
     WRAP(TERN_OP_ATTENTION_BWD, attention_bwd,
          tern_args_check_attention(device, args, true, &is_empty), tern_cost_attention_bwd(args));
+}
+
+size_t tern_kv_block_bytes(const struct tern_device *device,
+                           int64_t kv_heads,
+                           int64_t d,
+                           enum tern_dtype kv_dtype)
+{
+    bool is_kept = kv_dtype == TERN_F32 || kv_dtype == TERN_BF16 || kv_dtype == TERN_I8;
+    if (device->ops->kv_block_bytes == NULL || !is_kept || kv_heads < 1 || d < 1 ||
+        d > TERN_HEAD_WIDTH_MAX) {
+        return 0;
+    }
+    return device->ops->kv_block_bytes(kv_heads, d, kv_dtype);
+}
+
+tern_status tern_op_kv_write(struct tern_device *device, const struct tern_kv_write_args *args)
+{
+    WRAP(TERN_OP_KV_WRITE, kv_write, tern_args_check_kv_write(device, args, &is_empty),
+         tern_cost_kv_write(args));
+}
+
+tern_status tern_op_paged_attention(struct tern_device *device,
+                                    const struct tern_paged_attention_args *args)
+{
+    WRAP(TERN_OP_PAGED_ATTENTION, paged_attention,
+         tern_args_check_paged_attention(device, args, &is_empty), paged_cost(device, args));
 }
 
 tern_status tern_op_rope(struct tern_device *device, const struct tern_rope_args *args)

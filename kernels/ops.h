@@ -79,16 +79,21 @@ struct tern_pack_args {
     enum tern_packed packed;
 };
 
+/* Rows of many sequences, cut anywhere: where an op takes `positions`, i32 (N) or null, positions[n] in [0, P), P being
+ * position_count, takes the place of what is said of first_position, T and starts, which are then 0 and null. */
+
 /* out (N, C) = scale * wte[ids[n]] (+ wpe[first_position + n % T - starts[n]]). Without wpe it also gathers the rows
  * of experts: wte (N, C), ids from moe_route. */
 struct tern_embed_fwd_args {
-    struct tern_dptr ids;    /* i32 (N), each in [0, V) */
-    struct tern_dptr starts; /* i32 (N) or null */
-    struct tern_dptr wte;    /* wte_dtype (V, C) */
-    struct tern_dptr wpe;    /* dtype (P, C) or null */
-    struct tern_dptr out;    /* dtype (N, C) */
+    struct tern_dptr ids;       /* i32 (N), each in [0, V) */
+    struct tern_dptr starts;    /* i32 (N) or null */
+    struct tern_dptr positions; /* i32 (N) or null */
+    struct tern_dptr wte;       /* wte_dtype (V, C) */
+    struct tern_dptr wpe;       /* dtype (P, C) or null */
+    struct tern_dptr out;       /* dtype (N, C) */
     int64_t n, t, c, v;
     int64_t first_position;
+    int64_t position_count;
     float scale; /* 0: 1 */
     enum tern_dtype dtype;
     enum tern_dtype wte_dtype;   /* stored, bf16 or dtype; f32, which is 0: dtype */
@@ -258,16 +263,65 @@ enum {
     TERN_KV_BLOCK = 16 /* tokens */
 };
 
+/* Keys and values of many sequences lie in a pool of blocks of TERN_KV_BLOCK tokens, tern_kv_block_bytes each, one after
+ * another, in a layout that is the backend's own: a block is written by kv_write, read by paged_attention, copied whole.
+ * They are kept as kv_dtype, f32, bf16 or i8, of i8 with a scale for each token and head, of keys and of values:
+ * max = the largest |x| of the head's D, the code of x is x * (127 / max) rounded to nearest even, and reads back as
+ * code * (max / 127), all in f32; with a max below 2^-100 all read back as 0. What is no finite number may read back as
+ * any number from i8.
+ *
+ * Bytes of one block; 0: the backend has no such blocks. */
+size_t tern_kv_block_bytes(const struct tern_device *device,
+                           int64_t kv_heads,
+                           int64_t d,
+                           enum tern_dtype kv_dtype);
+
+/* Row n of k and v goes to place slots[n] % TERN_KV_BLOCK of block slots[n] / TERN_KV_BLOCK. A slot is written once in a
+ * call. */
+struct tern_kv_write_args {
+    struct tern_dptr k, v;  /* dtype (N, K, D), row strides k_row and v_row */
+    struct tern_dptr slots; /* i32 (N); -1: the row is skipped */
+    struct tern_dptr pool;
+    int64_t n, kv_heads, d, k_row, v_row;
+    int64_t blocks; /* of the pool */
+    enum tern_dtype dtype, kv_dtype;
+};
+
+/* Causal attention of new tokens of S sequences over all of each sequence in the pool, their own keys and values
+ * included: kv_write comes before. Sequence s has rows [row_starts[s], row_starts[s + 1]), the last of them at position
+ * lengths[s] - 1; the key at position p lies in block tables[s][p / TERN_KV_BLOCK], of which only those are looked at
+ * that a row sees. Heads, window, scale and softcap as in attention.
+ *
+ * A row's bits depend on its q and on the keys and values that it sees alone: not on the rows that come with it, the
+ * other sequences, the blocks' numbers, or the thread count. */
+struct tern_paged_attention_args {
+    struct tern_dptr q;   /* dtype (N, H, D), row stride q_row */
+    struct tern_dptr out; /* dtype (N, H, D), row stride out_row */
+    struct tern_dptr pool;
+    struct tern_dptr row_starts; /* i32 (S + 1), from 0 to N; a sequence may have no rows */
+    struct tern_dptr lengths;    /* i32 (S), at least the sequence's rows, at most `longest` */
+    struct tern_dptr tables;     /* i32 (S, table_row) */
+    int64_t n, sequences, longest, table_row;
+    int64_t blocks; /* of the pool */
+    int64_t h, kv_heads, d, q_row, out_row;
+    int64_t window;
+    float scale;
+    float softcap; /* 0: none */
+    enum tern_dtype dtype, kv_dtype;
+};
+
 /* Rotary positions in place, Hugging Face's half split, in the first R = rotary_d elements of every head: for i < R/2,
  * with c = cos[p][i], s = sin[p][i], (x[i], x[i+R/2]) -> (x[i] c - x[i+R/2] s, x[i+R/2] c + x[i] s);
- * p = first_position + row % T - starts[row]. backward: s negated. */
+ * p = first_position + row % T - starts[row], or positions[row]. backward: s negated. */
 struct tern_rope_args {
-    struct tern_dptr x;        /* dtype (N, heads, D), row stride x_row */
-    struct tern_dptr cos, sin; /* f32 (P, R/2) */
-    struct tern_dptr starts;   /* i32 (N) or null */
+    struct tern_dptr x;         /* dtype (N, heads, D), row stride x_row */
+    struct tern_dptr cos, sin;  /* f32 (P, R/2) */
+    struct tern_dptr starts;    /* i32 (N) or null */
+    struct tern_dptr positions; /* i32 (N) or null */
     int64_t n, t, heads, d, x_row;
     int64_t rotary_d; /* R, even, up to D; 0: D */
     int64_t first_position;
+    int64_t position_count;
     bool backward;
     enum tern_dtype dtype;
 };
@@ -416,7 +470,7 @@ struct tern_op_limits {
     int64_t sequence; /* T */
     int64_t width;    /* the widest of C, F, H*D, ... in a norm, bias or gemm row */
     int64_t heads, kv_heads, head_width;
-    int64_t batch;
+    int64_t batch; /* B, or S of paged_attention */
     int64_t vocab;
     /* Algorithms may be chosen by timing them: faster, but two processes may then sum in different orders. */
     bool may_tune;
@@ -435,6 +489,10 @@ struct tern_ops {
     tern_status (*gemm_bias_bwd)(struct tern_device *, const struct tern_gemm_bias_bwd_args *);
     tern_status (*attention_fwd)(struct tern_device *, const struct tern_attention_args *);
     tern_status (*attention_bwd)(struct tern_device *, const struct tern_attention_args *);
+    /* NULL: no paged keys and values. */
+    size_t (*kv_block_bytes)(int64_t kv_heads, int64_t d, enum tern_dtype kv_dtype);
+    tern_status (*kv_write)(struct tern_device *, const struct tern_kv_write_args *);
+    tern_status (*paged_attention)(struct tern_device *, const struct tern_paged_attention_args *);
     tern_status (*rope)(struct tern_device *, const struct tern_rope_args *);
     tern_status (*act_fwd)(struct tern_device *, const struct tern_act_args *);
     tern_status (*act_bwd)(struct tern_device *, const struct tern_act_args *);
@@ -484,6 +542,10 @@ TERN_MUST_CHECK tern_status tern_op_attention_fwd(struct tern_device *,
                                                   const struct tern_attention_args *);
 TERN_MUST_CHECK tern_status tern_op_attention_bwd(struct tern_device *,
                                                   const struct tern_attention_args *);
+TERN_MUST_CHECK tern_status tern_op_kv_write(struct tern_device *,
+                                             const struct tern_kv_write_args *);
+TERN_MUST_CHECK tern_status tern_op_paged_attention(struct tern_device *,
+                                                    const struct tern_paged_attention_args *);
 TERN_MUST_CHECK tern_status tern_op_rope(struct tern_device *, const struct tern_rope_args *);
 TERN_MUST_CHECK tern_status tern_op_act_fwd(struct tern_device *, const struct tern_act_args *);
 TERN_MUST_CHECK tern_status tern_op_act_bwd(struct tern_device *, const struct tern_act_args *);
@@ -519,6 +581,8 @@ enum tern_op {
     TERN_OP_GEMM_BIAS_BWD,
     TERN_OP_ATTENTION_FWD,
     TERN_OP_ATTENTION_BWD,
+    TERN_OP_KV_WRITE,
+    TERN_OP_PAGED_ATTENTION,
     TERN_OP_ROPE,
     TERN_OP_ACT_FWD,
     TERN_OP_ACT_BWD,

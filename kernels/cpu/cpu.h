@@ -46,6 +46,17 @@ static inline int64_t tern_cpu_start(struct tern_dptr starts, int64_t n)
     return tern_dptr_is_null(starts) ? 0 : ((const int32_t *)tern_cpu_ptr(starts))[n];
 }
 
+/* Where row n stands: positions[n], or first + n % t in its sequence, counted from its document. */
+static inline int64_t tern_cpu_position(struct tern_dptr positions,
+                                        struct tern_dptr starts,
+                                        int64_t first,
+                                        int64_t t,
+                                        int64_t n)
+{
+    return tern_dptr_is_null(positions) ? first + n % t - tern_cpu_start(starts, n)
+                                        : ((const int32_t *)tern_cpu_ptr(positions))[n];
+}
+
 /* One piece of work; `thread` in [0, threads) picks scratch, and must not influence the result. */
 typedef void (*tern_cpu_task)(void *arg, int64_t task, int thread);
 /* Runs tasks [0, count) on the pool, the caller included; which thread gets which task is not fixed. Returns when all
@@ -90,6 +101,10 @@ tern_status tern_cpu_norm_bwd(struct tern_device *, const struct tern_norm_bwd_a
 tern_status tern_cpu_bias_bwd(struct tern_device *, const struct tern_bias_bwd_args *);
 tern_status tern_cpu_attention_fwd(struct tern_device *, const struct tern_attention_args *);
 tern_status tern_cpu_attention_bwd(struct tern_device *, const struct tern_attention_args *);
+size_t tern_cpu_kv_block_bytes(int64_t kv_heads, int64_t d, enum tern_dtype kv_dtype);
+tern_status tern_cpu_kv_write(struct tern_device *, const struct tern_kv_write_args *);
+tern_status tern_cpu_paged_attention(struct tern_device *,
+                                     const struct tern_paged_attention_args *);
 tern_status tern_cpu_rope(struct tern_device *, const struct tern_rope_args *);
 tern_status tern_cpu_act_fwd(struct tern_device *, const struct tern_act_args *);
 tern_status tern_cpu_act_bwd(struct tern_device *, const struct tern_act_args *);

@@ -12,7 +12,7 @@ enum {
 
 static int64_t position_of(const struct tern_embed_fwd_args *a, int64_t row)
 {
-    return a->first_position + row % a->t - tern_cpu_start(a->starts, row);
+    return tern_cpu_position(a->positions, a->starts, a->first_position, a->t, row);
 }
 
 VF_INLINE void embed_row(const struct tern_embed_fwd_args *a, int64_t row, bool bf16)

@@ -1,5 +1,5 @@
 /* ops.c - picks the compiled level of each op, and says how much workspace they need. */
-#include "kernels/cpu/ops_level.h"
+#include "kernels/cpu/kv.h"
 
 #if defined(__x86_64__)
 #    define LEVELS(op) \
@@ -64,6 +64,33 @@ size_t tern_cpu_attention_fwd_shared(int64_t b, int64_t kv_heads, int64_t d)
     return (size_t)(tasks * TERN_CPU_ATTN_ROWS_DECODE * (padded_width(d) + 2)) * sizeof(float);
 }
 
+/* A row's sums, its maximum, and its output so far. */
+static int64_t paged_row_floats(int64_t d)
+{
+    return padded_width(d) + TERN_KV_BLOCK + 1;
+}
+
+size_t tern_cpu_paged_scratch(int64_t group, int64_t d)
+{
+    int64_t rows = group > TERN_CPU_PAGED_ROWS ? group : TERN_CPU_PAGED_ROWS;
+    int64_t floats = rows * (padded_width(d) + paged_row_floats(d));
+    floats += TERN_CPU_PAGED_SCORES;
+    return (size_t)floats * sizeof(float);
+}
+
+size_t tern_cpu_paged_shared(int64_t sequences, int64_t group, int64_t d)
+{
+    int64_t rows = group > TERN_CPU_PAGED_SPLIT_ROWS ? group : TERN_CPU_PAGED_SPLIT_ROWS;
+    int64_t states = TERN_CPU_PAGED_SLOTS + TERN_CPU_PAGED_SPLIT_UNITS;
+    return (size_t)(sequences + 1) * sizeof(int64_t) +
+           (size_t)(states * rows * paged_row_floats(d)) * sizeof(float);
+}
+
+size_t tern_cpu_kv_block_bytes(int64_t kv_heads, int64_t d, enum tern_dtype kv_dtype)
+{
+    return tern_cpu_kv_layout(kv_heads, d, kv_dtype).block_bytes;
+}
+
 size_t tern_cpu_attention_bwd_scratch(int64_t tkv, int64_t d)
 {
     int64_t dp = padded_width(d);
@@ -88,7 +115,9 @@ void tern_cpu_ops_needs(const struct tern_op_limits *limits,
     size_t pieces = (size_t)TERN_CPU_SUMSQ_PIECES * 4 * sizeof(int64_t);
     size_t splits =
         tern_cpu_attention_fwd_shared(limits->batch, limits->kv_heads, limits->head_width);
-    *shared = at_least(at_least(sums, pieces), splits);
+    int64_t group = limits->heads / (limits->kv_heads > 0 ? limits->kv_heads : 1);
+    size_t paged = tern_cpu_paged_shared(limits->batch, group, limits->head_width);
+    *shared = at_least(at_least(sums, pieces), at_least(splits, paged));
     /* The whole-head backward is what a long sequence falls back from: the largest T that still has
      * it counts. */
     int64_t t = limits->sequence, d = limits->head_width;
@@ -97,6 +126,7 @@ void tern_cpu_ops_needs(const struct tern_op_limits *limits,
     fits = fits / TERN_CPU_ATTN_KEYS_BWD * TERN_CPU_ATTN_KEYS_BWD;
     *scratch = at_least(tern_cpu_attention_fwd_scratch(d),
                         tern_cpu_attention_bwd_scratch(t < fits ? t : fits, d));
+    *scratch = at_least(*scratch, tern_cpu_paged_scratch(group, d));
 }
 
 tern_status tern_cpu_need(const struct tern_cpu_device *device,

@@ -1,7 +1,7 @@
 # The ops other than gemm, compiled once a level; kernels/cpu/CMakeLists.txt includes this and adds
 # ${TERN_CPU_OPS_OBJECTS} to its library's sources.
 set(TERN_CPU_OPS_SOURCES
-  act.c adamw.c attention_bwd.c attention_fwd.c embed.c loss.c moe.c norm.c reduce.c rope.c stored.c)
+  act.c adamw.c attention_bwd.c attention_fwd.c embed.c loss.c kv.c moe.c norm.c paged.c reduce.c rope.c stored.c)
 set(TERN_CPU_OPS_OBJECTS ${CMAKE_CURRENT_LIST_DIR}/ops.c)
 
 function(tern_cpu_ops_level suffix)

@@ -13,6 +13,8 @@
     X(bias_bwd, tern_bias_bwd_args) \
     X(attention_fwd, tern_attention_args) \
     X(attention_bwd, tern_attention_args) \
+    X(kv_write, tern_kv_write_args) \
+    X(paged_attention, tern_paged_attention_args) \
     X(rope, tern_rope_args) \
     X(act_fwd, tern_act_args) \
     X(act_bwd, tern_act_args) \
@@ -89,6 +91,13 @@ enum {
     TERN_CPU_ATTN_ROWS_DECODE = 8,
     TERN_CPU_ATTN_SPLIT_KEYS = 512,
     TERN_CPU_ATTN_SPLIT_TASKS = 256,
+    /* Paged attention: rows of a task (a group, if it has more); rows of one whose segments are shared out (the same),
+     * segments that are kept at a time, and such tasks at most. */
+    TERN_CPU_PAGED_ROWS = 96,
+    TERN_CPU_PAGED_SPLIT_ROWS = 16,
+    TERN_CPU_PAGED_SLOTS = 128,
+    TERN_CPU_PAGED_SPLIT_UNITS = 64,
+    TERN_CPU_PAGED_SCORES = 8 * 128, /* of a few rows with a segment of keys */
 };
 /* Backward: a thread keeps dk and dv of one head whole when that takes at most this much. */
 #define TERN_CPU_ATTN_WHOLE_BYTES ((size_t)8 << 20)
@@ -109,6 +118,9 @@ static inline int64_t tern_cpu_round_up(int64_t x, int64_t unit)
 size_t tern_cpu_attention_fwd_scratch(int64_t d);
 size_t tern_cpu_attention_fwd_shared(int64_t b, int64_t kv_heads, int64_t d);
 size_t tern_cpu_attention_bwd_scratch(int64_t tkv, int64_t d);
+
+size_t tern_cpu_paged_scratch(int64_t group, int64_t d);
+size_t tern_cpu_paged_shared(int64_t sequences, int64_t group, int64_t d);
 
 /* Fails with a sentence when the device was prepared for smaller shapes than these. */
 TERN_MUST_CHECK tern_status tern_cpu_need(const struct tern_cpu_device *device,

@@ -30,7 +30,7 @@ VF_INLINE void rotate(void *x,
 VF_INLINE void rope_row(const struct tern_rope_args *a, int64_t row, bool bf16)
 {
     int64_t half = (a->rotary_d > 0 ? a->rotary_d : a->d) / 2;
-    int64_t position = a->first_position + row % a->t - tern_cpu_start(a->starts, row);
+    int64_t position = tern_cpu_position(a->positions, a->starts, a->first_position, a->t, row);
     const float *cos = (const float *)tern_cpu_ptr(a->cos) + position * half;
     const float *sin = (const float *)tern_cpu_ptr(a->sin) + position * half;
     void *x = tern_cpu_ptr(a->x);

@@ -92,6 +92,10 @@ tern_status tern_cuda_bias_bwd(struct tern_device *, const struct tern_bias_bwd_
 tern_status tern_cuda_gemm_bias_bwd(struct tern_device *, const struct tern_gemm_bias_bwd_args *);
 tern_status tern_cuda_attention_fwd(struct tern_device *, const struct tern_attention_args *);
 tern_status tern_cuda_attention_bwd(struct tern_device *, const struct tern_attention_args *);
+size_t tern_cuda_kv_block_bytes(int64_t kv_heads, int64_t d, enum tern_dtype kv_dtype);
+tern_status tern_cuda_kv_write(struct tern_device *, const struct tern_kv_write_args *);
+tern_status tern_cuda_paged_attention(struct tern_device *,
+                                      const struct tern_paged_attention_args *);
 tern_status tern_cuda_rope(struct tern_device *, const struct tern_rope_args *);
 tern_status tern_cuda_act_fwd(struct tern_device *, const struct tern_act_args *);
 tern_status tern_cuda_act_bwd(struct tern_device *, const struct tern_act_args *);

@@ -11,10 +11,11 @@ enum {
 };
 
 template <typename T> struct embed_fwd {
-    const int32_t *ids;    /* (N) */
-    const T *wte, *wpe;    /* (V, C), (P, C) or null */
-    T *out;                /* (N, C) */
-    const int32_t *starts; /* (N) or null */
+    const int32_t *ids;       /* (N) */
+    const T *wte, *wpe;       /* (V, C), (P, C) or null */
+    T *out;                   /* (N, C) */
+    const int32_t *starts;    /* (N) or null */
+    const int32_t *positions; /* (N) or null */
     int64_t n, t, c, v, first_position;
     float scale;
 };
@@ -41,7 +42,9 @@ __global__ void __launch_bounds__(THREADS) embed_fwd_kernel(struct embed_fwd<T> 
         }
         if (a.wpe != nullptr) {
             int64_t start = a.starts != nullptr ? a.starts[row] : 0;
-            tern_load(a.wpe + (a.first_position + row % a.t - start) * a.c + col, position);
+            int64_t place =
+                a.positions != nullptr ? a.positions[row] : a.first_position + row % a.t - start;
+            tern_load(a.wpe + place * a.c + col, position);
             TERN_UNROLL
             for (int e = 0; e < W; e++) {
                 x[e] += position[e];
@@ -63,6 +66,7 @@ static tern_status embed_fwd_any(struct tern_device *device, const struct tern_e
                       tern_ptr<const T>(args->wpe),
                       tern_ptr<T>(args->out),
                       tern_ptr<const int32_t>(args->starts),
+                      tern_ptr<const int32_t>(args->positions),
                       args->n,
                       args->t,
                       args->c,

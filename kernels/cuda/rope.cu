@@ -12,7 +12,8 @@ enum {
 template <typename T> struct rope {
     T *x; /* (N, heads, D), row stride x_row */
     const float *cos, *sin;
-    const int32_t *starts; /* (N) or null */
+    const int32_t *starts;    /* (N) or null */
+    const int32_t *positions; /* (N) or null */
     int64_t n, t, x_row, first_position;
     int heads, d, half; /* half: R / 2 */
     float sign;         /* of the sine: -1 backward */
@@ -29,7 +30,9 @@ __global__ void __launch_bounds__(THREADS) rope_kernel(struct rope<T> a)
         unsigned in_row = (unsigned)(i - (uint64_t)row * of_row);
         unsigned head = in_row / (unsigned)steps, at = in_row % (unsigned)steps * W;
         int64_t start = a.starts != nullptr ? a.starts[row] : 0;
-        int64_t turn = (a.first_position + row % a.t - start) * a.half + at;
+        int64_t position =
+            a.positions != nullptr ? a.positions[row] : a.first_position + row % a.t - start;
+        int64_t turn = position * a.half + at;
         T *low = a.x + row * a.x_row + (int64_t)head * a.d + at;
         float c[W], s[W], x[W], y[W];
         tern_load(low, x);
@@ -58,6 +61,7 @@ static tern_status rope_any(struct tern_device *device, const struct tern_rope_a
                  tern_ptr<const float>(args->cos),
                  tern_ptr<const float>(args->sin),
                  tern_ptr<const int32_t>(args->starts),
+                 tern_ptr<const int32_t>(args->positions),
                  args->n,
                  args->t,
                  args->x_row,

@@ -15,4 +15,4 @@ set(TERN_CUDA_CU
   ${here}/attention_w96.cu ${here}/attention_w128.cu ${here}/attention_w256.cu
   ${here}/blas_side.cu
   ${here}/act.cu ${here}/adamw.cu ${here}/embed_fwd.cu ${here}/embed_bwd.cu ${here}/glu.cu ${here}/loss.cu ${here}/moe.cu
-  ${here}/norm_fwd.cu ${here}/norm_bwd.cu ${here}/pointwise.cu ${here}/reduce.cu ${here}/rope.cu)
+  ${here}/norm_fwd.cu ${here}/norm_bwd.cu ${here}/paged.cu ${here}/pointwise.cu ${here}/reduce.cu ${here}/rope.cu)

@@ -13,7 +13,9 @@ tern_status tern_ref_embed_fwd(struct tern_device *device, const struct tern_emb
     wte_dtype = args->wte_packed != TERN_PACKED_NONE ? TERN_F64 : wte_dtype; /* see packed.c */
     for (int64_t n = 0; n < args->n; n++) {
         int64_t id = tern_ref_i32(args->ids, n);
-        int64_t position = args->first_position + n % args->t - tern_ref_start(args->starts, n);
+        int64_t position = tern_dptr_is_null(args->positions) ? args->first_position + n % args->t -
+                                                                    tern_ref_start(args->starts, n)
+                                                              : tern_ref_i32(args->positions, n);
         for (int64_t c = 0; c < args->c; c++) {
             double x;
             tern_ref_weights(args->wte, wte_dtype, id * args->c + c, 1, &x);
@@ -101,7 +103,9 @@ tern_status tern_ref_rope(struct tern_device *device, const struct tern_rope_arg
     enum tern_dtype side = tern_ref_side(args->dtype);
     int64_t half = (args->rotary_d > 0 ? args->rotary_d : args->d) / 2;
     for (int64_t n = 0; n < args->n; n++) {
-        int64_t p = args->first_position + n % args->t - tern_ref_start(args->starts, n);
+        int64_t p = tern_dptr_is_null(args->positions)
+                        ? args->first_position + n % args->t - tern_ref_start(args->starts, n)
+                        : tern_ref_i32(args->positions, n);
         for (int64_t head = 0; head < args->heads; head++) {
             for (int64_t i = 0; i < half; i++) {
                 int64_t lo = n * args->x_row + head * args->d + i;
