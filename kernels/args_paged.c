@@ -3,6 +3,10 @@
 #include "kernels/args.h"
 #include "kernels/check.h"
 
+enum {
+    POOL_ALIGN = 16
+};
+
 static void check_kept(struct tern_check *check, enum tern_dtype kv_dtype)
 {
     if (kv_dtype != TERN_F32 && kv_dtype != TERN_BF16 && kv_dtype != TERN_I8) {
@@ -36,6 +40,10 @@ static void check_pool(struct tern_check *check,
     }
     if (check->status != TERN_OK || check->device->ops->kv_block_bytes == NULL) {
         return; /* a backend without them is told so by the wrapper */
+    }
+    if (pool.addr % POOL_ALIGN != 0) {
+        TERN_CHECK_REFUSE(check, "%s: pool is at address 0x%llx, expected a multiple of %d",
+                          check->op, (unsigned long long)pool.addr, POOL_ALIGN);
     }
     size_t bytes = tern_kv_block_bytes(check->device, kv_heads, d, kv_dtype);
     tern_check_vector(check, "pool", pool, TERN_U8, blocks * (int64_t)bytes, flags);

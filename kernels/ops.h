@@ -265,7 +265,7 @@ enum {
 
 /* Keys and values of many sequences lie in a pool of blocks of TERN_KV_BLOCK tokens, tern_kv_block_bytes each, one after
  * another, in a layout that is the backend's own: a block is written by kv_write, read by paged_attention, copied whole.
- * They are kept as kv_dtype, f32, bf16 or i8, of i8 with a scale for each token and head, of keys and of values:
+ * A pool starts at a multiple of 16. They are kept as kv_dtype, f32, bf16 or i8, of i8 with a scale for each token and head, of keys and of values:
  * max = the largest |x| of the head's D, the code of x is x * (127 / max) rounded to nearest even, and reads back as
  * code * (max / 127), all in f32; with a max below 2^-100 all read back as 0. What is no finite number may read back as
  * any number from i8.

@@ -12,12 +12,12 @@ static enum tern_dtype side_of(enum tern_dtype storage)
 }
 
 /* Dense (rows, width), summed over `length`; what is special is set on the result. */
-static struct tern_tensor *tensor(struct tern_instance *in,
-                                  const char *name,
-                                  enum tern_dtype dtype,
-                                  enum tern_role role,
-                                  int64_t rows,
-                                  int64_t width)
+struct tern_tensor *tern_build_tensor(struct tern_instance *in,
+                                      const char *name,
+                                      enum tern_dtype dtype,
+                                      enum tern_role role,
+                                      int64_t rows,
+                                      int64_t width)
 {
     TERN_CHECK(in->tensor_count < TERN_TENSORS_MAX);
     struct tern_tensor *t = &in->tensors[in->tensor_count++];
@@ -33,25 +33,21 @@ static struct tern_tensor *tensor(struct tern_instance *in,
     return t;
 }
 
-static void slot(struct tern_instance *in, size_t offset, int64_t element)
+void tern_build_slot(struct tern_instance *in, size_t offset, int64_t element)
 {
     TERN_CHECK(in->slot_count < TERN_SLOTS_MAX);
     in->slots[in->slot_count++] =
         (struct tern_slot){.offset = offset, .tensor = in->tensor_count - 1, .element = element};
 }
 
-/* A tensor and the pointer to its start. */
-#define TENSOR(in, member, field, dtype, role, rows, width) \
-    (slot_after((in), tensor((in), #field, (dtype), (role), (rows), (width)), \
-                offsetof(union tern_args, member.field)))
-
-static struct tern_tensor *slot_after(struct tern_instance *in,
-                                      struct tern_tensor *t,
-                                      size_t offset)
-{
-    slot(in, offset, 0);
-    return t;
-}
+/* `positions` of n rows, each below `count`. */
+#define PLACES(in, member, n, count) \
+    do { \
+        struct tern_tensor *places_ = \
+            TENSOR((in), member, positions, TERN_I32, TERN_ROLE_IN, 1, (n)); \
+        places_->fill = TERN_FILL_IDS; \
+        places_->limit = (count); \
+    } while (0)
 
 /* `starts` of n tokens in sequences of t, for a case that has documents. */
 #define DOCUMENTS(in, member, n, t, docs) \
@@ -112,6 +108,10 @@ static void build_embed_fwd(struct tern_instance *in)
     }
     TENSOR(in, embed_fwd, out, in->storage, TERN_ROLE_OUT, args->n, args->c);
     DOCUMENTS(in, embed_fwd, args->n, args->t, d[EMBED_DOCS]);
+    if (d[EMBED_PLACES]) {
+        args->position_count = args->t;
+        PLACES(in, embed_fwd, args->n, args->t);
+    }
 }
 
 static void build_embed_bwd(struct tern_instance *in)
@@ -170,10 +170,10 @@ static void build_norm_fwd(struct tern_instance *in)
     struct tern_tensor *x = TENSOR(in, norm_fwd, x, in->storage, x_role, n, heads * c);
     set_stride(x, rows[0]);
     if (in_place) {
-        slot(in, offsetof(union tern_args, norm_fwd.sum), 0);
+        tern_build_slot(in, offsetof(union tern_args, norm_fwd.sum), 0);
     }
     if (one_buffer) {
-        slot(in, offsetof(union tern_args, norm_fwd.out), 0);
+        tern_build_slot(in, offsetof(union tern_args, norm_fwd.out), 0);
         x->length = c;
         TENSOR(in, norm_fwd, copy, in->storage, TERN_ROLE_OUT, n, heads * c);
     }
@@ -231,7 +231,7 @@ static void norm_gradients(struct tern_instance *in, int64_t n, int64_t width, i
     dx->length = d[NORM_C];
     dx->fill = TERN_FILL_NORMAL;
     if (in_place) {
-        slot(in, offsetof(union tern_args, norm_bwd.dresidual), 0);
+        tern_build_slot(in, offsetof(union tern_args, norm_bwd.dresidual), 0);
     }
 }
 
@@ -376,7 +376,7 @@ static struct tern_tensor *attention_rows(struct tern_instance *in,
                                           int64_t width)
 {
     struct tern_tensor *t =
-        tensor(in, name, in->storage, role, in->args.attention.b * capacity, width);
+        tern_build_tensor(in, name, in->storage, role, in->args.attention.b * capacity, width);
     t->batch_rows = capacity;
     t->used_rows = rows;
     t->large = 20;
@@ -396,27 +396,27 @@ static void attention_triple(struct tern_instance *in,
     length = length > args->d ? length : args->d;
     if (layout == ATT_PACKED) {
         attention_rows(in, names[3], role, args->tq, args->tq, q + 2 * kv)->length = length;
-        slot(in, offsets[0], 0);
-        slot(in, offsets[1], q);
-        slot(in, offsets[2], q + kv);
+        tern_build_slot(in, offsets[0], 0);
+        tern_build_slot(in, offsets[1], q);
+        tern_build_slot(in, offsets[2], q + kv);
         return;
     }
     struct tern_tensor *t = attention_rows(in, names[0], role, args->tq, args->tq, q);
     t->stride = args->q_row;
     t->length = length;
-    slot(in, offsets[0], 0);
+    tern_build_slot(in, offsets[0], 0);
     if (layout == ATT_CACHE) {
         int64_t capacity = args->kv_batch / args->kv_row;
         attention_rows(in, names[4], role, capacity, args->tkv, 2 * kv)->length = length;
-        slot(in, offsets[1], 0);
-        slot(in, offsets[2], kv);
+        tern_build_slot(in, offsets[1], 0);
+        tern_build_slot(in, offsets[2], kv);
         return;
     }
     for (int part = 1; part < 3; part++) {
         t = attention_rows(in, names[part], role, args->tkv, args->tkv, kv);
         t->stride = args->kv_row;
         t->length = length;
-        slot(in, offsets[part], 0);
+        tern_build_slot(in, offsets[part], 0);
     }
 }
 
@@ -498,6 +498,10 @@ static void build_rope(struct tern_instance *in)
     TENSOR(in, rope, cos, side, TERN_ROLE_IN, rows, half)->fill = TERN_FILL_COS;
     TENSOR(in, rope, sin, side, TERN_ROLE_IN, rows, half)->fill = TERN_FILL_SIN;
     DOCUMENTS(in, rope, args->n, args->t, d[ROPE_DOCS]);
+    if (d[ROPE_PLACES]) {
+        args->position_count = rows;
+        PLACES(in, rope, args->n, rows);
+    }
 }
 
 static void build_act(struct tern_instance *in)
@@ -516,7 +520,7 @@ static void build_act(struct tern_instance *in)
         TENSOR(in, act, dy, in->storage, in_place ? TERN_ROLE_IN_OUT : TERN_ROLE_IN, 1, n);
     dy->fill = TERN_FILL_NORMAL;
     if (in_place) {
-        slot(in, offsetof(union tern_args, act.dx), 0);
+        tern_build_slot(in, offsetof(union tern_args, act.dx), 0);
     } else {
         TENSOR(in, act, dx, in->storage, TERN_ROLE_OUT, 1, n);
     }
@@ -546,11 +550,11 @@ static void build_add(struct tern_instance *in)
         TENSOR(in, add, a, in->storage, alias == 1 ? TERN_ROLE_IN_OUT : TERN_ROLE_IN, 1, n);
     }
     if (alias == 1) {
-        slot(in, offsetof(union tern_args, add.y), 0);
+        tern_build_slot(in, offsetof(union tern_args, add.y), 0);
     }
     TENSOR(in, add, b, in->storage, alias == 2 ? TERN_ROLE_IN_OUT : TERN_ROLE_IN, 1, n);
     if (alias == 2) {
-        slot(in, offsetof(union tern_args, add.y), 0);
+        tern_build_slot(in, offsetof(union tern_args, add.y), 0);
     }
     if (alias == 0) {
         TENSOR(in, add, y, in->storage, TERN_ROLE_OUT, 1, n);
@@ -662,7 +666,7 @@ static void build_softcap(struct tern_instance *in)
     TENSOR(in, softcap, x, in->storage, d[CAP_IN_PLACE] ? TERN_ROLE_IN_OUT : TERN_ROLE_IN, 1,
            d[CAP_N]);
     if (d[CAP_IN_PLACE]) {
-        slot(in, offsetof(union tern_args, softcap.y), 0);
+        tern_build_slot(in, offsetof(union tern_args, softcap.y), 0);
     } else {
         TENSOR(in, softcap, y, in->storage, TERN_ROLE_OUT, 1, d[CAP_N]);
     }
@@ -721,6 +725,9 @@ static void set_limits(struct tern_instance *in)
         limits->head_width = args->d;
         limits->batch = args->b;
     }
+    if (in->c.op == TERN_OP_KV_WRITE || in->c.op == TERN_OP_PAGED_ATTENTION) {
+        tern_paged_limits(in, limits);
+    }
     if (in->c.op == TERN_OP_CROSS_ENTROPY) {
         limits->vocab = in->args.cross_entropy.v;
     }
@@ -738,6 +745,8 @@ void tern_build_shapes(struct tern_instance *in)
         [TERN_OP_GEMM_BIAS_BWD] = build_gemm_bias_bwd,
         [TERN_OP_ATTENTION_FWD] = build_attention,
         [TERN_OP_ATTENTION_BWD] = build_attention,
+        [TERN_OP_KV_WRITE] = tern_build_paged,
+        [TERN_OP_PAGED_ATTENTION] = tern_build_paged,
         [TERN_OP_ROPE] = build_rope,
         [TERN_OP_ACT_FWD] = build_act,
         [TERN_OP_ACT_BWD] = build_act,

@@ -13,7 +13,8 @@ enum {
 };
 
 static const char *const g_dims[TERN_OP_COUNT][TERN_CASE_DIMS] = {
-    [TERN_OP_EMBED_FWD] = {"n", "t", "c", "v", "wpe", "first", "docs", "scaled", "stored"},
+    [TERN_OP_EMBED_FWD] = {"n", "t", "c", "v", "wpe", "first", "docs", "scaled", "stored",
+                           "places"},
     [TERN_OP_EMBED_BWD] = {"n", "t", "c", "v", "wpe", "first", "docs", "scaled", "stored"},
     [TERN_OP_NORM_FWD] = {"n", "c", "rms", "residual", "inplace", "beta", "stats", "acc", "heads",
                           "layout"},
@@ -26,7 +27,10 @@ static const char *const g_dims[TERN_OP_COUNT][TERN_CASE_DIMS] = {
                                "cap"},
     [TERN_OP_ATTENTION_BWD] = {"b", "tq", "tkv", "h", "k", "d", "layout", "window", "lse", "docs",
                                "cap"},
-    [TERN_OP_ROPE] = {"n", "t", "heads", "d", "pad", "first", "bwd", "docs", "part"},
+    [TERN_OP_KV_WRITE] = {"s", "rows", "length", "h", "k", "d", "window", "cap", "kept", "pad"},
+    [TERN_OP_PAGED_ATTENTION] = {"s", "rows", "length", "h", "k", "d", "window", "cap", "kept",
+                                 "pad"},
+    [TERN_OP_ROPE] = {"n", "t", "heads", "d", "pad", "first", "bwd", "docs", "part", "places"},
     [TERN_OP_ACT_FWD] = {"n", "act"},
     [TERN_OP_ACT_BWD] = {"n", "act", "inplace"},
     [TERN_OP_GLU_FWD] = {"n", "f", "act"},
@@ -93,6 +97,8 @@ static void add_embed(void)
         add(TERN_OP_EMBED_FWD, TERN_DATA_NORMAL, DIMS(33, 11, 20, 9, 1, docs % 2, docs));
         add(TERN_OP_EMBED_BWD, TERN_DATA_NORMAL, DIMS(33, 11, 20, 9, 1, 0, docs));
     }
+    add(TERN_OP_EMBED_FWD, TERN_DATA_NORMAL, DIMS(13, 40, 33, 9, 1, 0, 0, 1, 0, 1));
+    add(TERN_OP_EMBED_FWD, TERN_DATA_NORMAL, DIMS(5, 7, 64, 9, 1, 0, 0, 0, 0, 1));
     bench(TERN_OP_EMBED_FWD, DIMS(1024, 256, 768, 50257, 1, 0));
     bench(TERN_OP_EMBED_BWD, DIMS(1024, 256, 768, 50257, 1));
 }
@@ -303,6 +309,52 @@ static void add_attention_op(enum tern_op op)
     bench(op, DIMS(1, 1024, 1024, 9, 3, 64, ATT_PACKED, 0, 1));
 }
 
+/* What kv_write keeps, seen by rows that see one key, or few; then attention: lengths around the edges of blocks and of
+ * segments of keys, groups, widths, windows, many sequences. */
+static void add_paged(void)
+{
+    static const enum tern_dtype kept[] = {TERN_F32, TERN_BF16, TERN_I8};
+    static const int64_t widths[] = {1, 5, 16, 20, 64, 80, 128, 256};
+    static const int64_t lengths[] = {1, 15, 16, 17, 127, 128, 129, 255, 300};
+    static const int64_t windows[] = {1, 2, 16, 17, 128, 140, 500};
+    static const int64_t groups[] = {1, 2, 3, 4, 7, 8};
+    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+        int64_t as = kept[i];
+        for (size_t j = 0; j < sizeof widths / sizeof widths[0]; j++) {
+            int64_t d = widths[j], pad = (int64_t)j % 3;
+            add(TERN_OP_KV_WRITE, TERN_DATA_NORMAL, DIMS(4, 3, 40, 2, 2, d, 1 + (int64_t)j % 2, 0, as, pad));
+            add(TERN_OP_PAGED_ATTENTION, TERN_DATA_NORMAL, DIMS(5, 9, 70, 6, 2, d, 0, 0, as, pad));
+        }
+        for (size_t j = 0; j < sizeof lengths / sizeof lengths[0]; j++) {
+            add(TERN_OP_PAGED_ATTENTION, TERN_DATA_NORMAL,
+                DIMS(1, 1, lengths[j], 3, 1, 64, 0, 0, as));
+            add(TERN_OP_PAGED_ATTENTION, TERN_DATA_NORMAL,
+                DIMS(2, lengths[j], lengths[j], 2, 1, 32, 0, 0, as, 1));
+        }
+        for (size_t j = 0; j < sizeof windows / sizeof windows[0]; j++) {
+            add(TERN_OP_PAGED_ATTENTION, TERN_DATA_NORMAL,
+                DIMS(3, 40, 290, 4, 1, 32, windows[j], 0, as));
+            add(TERN_OP_PAGED_ATTENTION, TERN_DATA_NORMAL,
+                DIMS(7, 1, 300, 2, 2, 48, windows[j], 20, as, 3));
+        }
+        for (size_t j = 0; j < sizeof groups / sizeof groups[0]; j++) {
+            add(TERN_OP_PAGED_ATTENTION, TERN_DATA_NORMAL,
+                DIMS(4, 5, 260, 2 * groups[j], 2, 24, 0, 0, as));
+        }
+        for (int data = TERN_DATA_MEAN; data < TERN_DATA_COUNT; data++) {
+            add(TERN_OP_KV_WRITE, (enum tern_case_data)data, DIMS(2, 1, 33, 2, 1, 40, 1, 0, as));
+            add(TERN_OP_PAGED_ATTENTION, (enum tern_case_data)data,
+                DIMS(3, 17, 140, 3, 1, 40, 0, 5 * (data % 2), as));
+        }
+        bench(TERN_OP_PAGED_ATTENTION, DIMS(1, 1, 448, 9, 3, 64, 0, 0, as));
+        bench(TERN_OP_PAGED_ATTENTION, DIMS(1, 512, 512, 9, 3, 64, 0, 0, as));
+    }
+    /* more rows of a group than a task has, more segments than are kept at a time, many sequences */
+    add(TERN_OP_PAGED_ATTENTION, TERN_DATA_NORMAL, DIMS(2, 2, 140, 130, 1, 8, 0, 0, TERN_BF16));
+    add(TERN_OP_PAGED_ATTENTION, TERN_DATA_NORMAL, DIMS(1, 4, 17000, 2, 1, 4, 0, 0, TERN_BF16));
+    add(TERN_OP_PAGED_ATTENTION, TERN_DATA_NORMAL, DIMS(70, 3, 60, 2, 1, 16, 0, 0, TERN_F32));
+}
+
 static void add_rope(void)
 {
     static const int64_t widths[] = {2, 8, 20, 30, 32, 34, 64, 80, 128};
@@ -318,6 +370,8 @@ static void add_rope(void)
     for (int64_t docs = 1; docs < 6; docs++) {
         add(TERN_OP_ROPE, TERN_DATA_NORMAL, DIMS(33, 11, 2, 20, 3, docs % 3, docs % 2, docs));
     }
+    add(TERN_OP_ROPE, TERN_DATA_NORMAL, DIMS(33, 1, 2, 20, 3, 40, 0, 0, 0, 1));
+    add(TERN_OP_ROPE, TERN_DATA_NORMAL, DIMS(5, 1, 3, 64, 64, 9, 0, 0, 32, 1));
     bench(TERN_OP_ROPE, DIMS(1024, 256, 12, 64, 1152, 0, 0));
 }
 
@@ -548,6 +602,7 @@ static void add_shifts(void)
         {TERN_OP_GEMM_BIAS_BWD, 4, {32, 48, 40, 0, 1}},
         {TERN_OP_ATTENTION_FWD, 4, {1, 20, 40, 2, 1, 64, ATT_CACHE, 0, 1}},
         {TERN_OP_ATTENTION_BWD, 7, {1, 20, 40, 2, 1, 64, ATT_CACHE, 0, 1}},
+        {TERN_OP_PAGED_ATTENTION, 9, {3, 4, 40, 4, 2, 64, 0, 0, TERN_BF16}},
         {TERN_OP_ROPE, 3, {8, 4, 2, 64}},
         {TERN_OP_ACT_FWD, 2, {1000}},
         {TERN_OP_ACT_BWD, 3, {1000}},
@@ -587,6 +642,7 @@ const struct tern_case *tern_cases_build(int *count_out)
         add_bias();
         add_attention_op(TERN_OP_ATTENTION_FWD);
         add_attention_op(TERN_OP_ATTENTION_BWD);
+        add_paged();
         add_rope();
         add_pointwise();
         add_loss();

@@ -46,7 +46,8 @@ enum {
     EMBED_FIRST,
     EMBED_DOCS,
     EMBED_SCALED,
-    EMBED_STORED
+    EMBED_STORED,
+    EMBED_PLACES /* rows say where they stand */
 };
 enum {
     NORM_N,
@@ -101,6 +102,18 @@ enum {
     ATT_CAP
 };
 enum {
+    PAGED_S,
+    PAGED_ROWS,   /* new tokens of every third sequence; of the others 1, and 0 to 4 */
+    PAGED_LENGTH, /* of the longest */
+    PAGED_H,
+    PAGED_K,
+    PAGED_D,
+    PAGED_WINDOW,
+    PAGED_CAP,
+    PAGED_KEPT, /* dtype */
+    PAGED_PAD
+};
+enum {
     ROPE_N,
     ROPE_T,
     ROPE_HEADS,
@@ -109,7 +122,8 @@ enum {
     ROPE_FIRST,
     ROPE_BWD,
     ROPE_DOCS,
-    ROPE_PART
+    ROPE_PART,
+    ROPE_PLACES
 };
 enum {
     ACT_N,

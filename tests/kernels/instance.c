@@ -191,6 +191,8 @@ static double fill_value(const struct tern_instance *in,
         return (double)(t->limit - 1 - col);
     case TERN_FILL_STARTS:
         return start_value(t, col);
+    case TERN_FILL_PAGED:
+        return tern_paged_value(in, t, row * t->width + col);
     case TERN_FILL_DERIVED:
         return NAN;
     default:
@@ -425,6 +427,9 @@ tern_status tern_instance_call(enum tern_op op,
         return tern_op_attention_fwd(device, &args->attention);
     case TERN_OP_ATTENTION_BWD:
         return tern_op_attention_bwd(device, &args->attention);
+    case TERN_OP_KV_WRITE:
+    case TERN_OP_PAGED_ATTENTION:
+        return tern_paged_call(args, device);
     case TERN_OP_ROPE:
         return tern_op_rope(device, &args->rope);
     case TERN_OP_ACT_FWD:

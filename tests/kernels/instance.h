@@ -32,6 +32,7 @@ enum tern_fill {
     TERN_FILL_ORDER,     /* limit - 1 down to 0 */
     TERN_FILL_STORED,    /* bytes of stored weights, of dtype `limit`: small numbers */
     TERN_FILL_STARTS,    /* ascending from 0 to limit, an empty block among them */
+    TERN_FILL_PAGED,     /* tern_paged_value (build.h) */
     TERN_FILL_DERIVED,   /* from a forward run: tern_instance_derive */
 };
 
@@ -59,6 +60,12 @@ struct tern_slot {
     int64_t element; /* where in the tensor it starts */
 };
 
+/* One case of both. */
+struct tern_paged_args {
+    struct tern_kv_write_args write;
+    struct tern_paged_attention_args attend;
+};
+
 union tern_args {
     struct tern_embed_fwd_args embed_fwd;
     struct tern_embed_bwd_args embed_bwd;
@@ -68,6 +75,7 @@ union tern_args {
     struct tern_bias_bwd_args bias_bwd;
     struct tern_gemm_bias_bwd_args gemm_bias_bwd; /* begins as gemm */
     struct tern_attention_args attention;
+    struct tern_paged_args paged;
     struct tern_rope_args rope;
     struct tern_act_args act;
     struct tern_glu_args glu;

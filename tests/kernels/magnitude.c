@@ -4,7 +4,7 @@
 #include "kernels/blocks.h"
 #include "runtime/base/check.h"
 #include "runtime/base/mem.h"
-#include "tests/kernels/instance.h"
+#include "tests/kernels/build.h"
 
 #include <math.h>
 #include <string.h>
@@ -90,11 +90,14 @@ static void embed_fwd(struct tern_instance *in, const struct view *v)
 {
     const struct tern_embed_fwd_args *args = &in->args.embed_fwd;
     const double *ids = input(v, "ids"), *wpe = input(v, "wpe"), *starts = input(v, "starts");
+    const double *places = input(v, "positions");
     double *wte = weight_values(v, "wte", args->wte_dtype != 0 ? args->wte_dtype : args->dtype);
     struct tern_tensor *out = output(in, "out");
     for (int64_t i = 0; i < args->n * args->c; i++) {
         int64_t n = i / args->c, c = i % args->c;
-        int64_t position = args->first_position + n % args->t - (int64_t)at(starts, n);
+        int64_t position = places != NULL
+                               ? (int64_t)places[n]
+                               : args->first_position + n % args->t - (int64_t)at(starts, n);
         double scale = args->scale == 0 ? 1 : (double)args->scale;
         out->magnitude[i] = fabs(scale * wte[(int64_t)ids[n] * args->c + c]) +
                             fabs(at(wpe, position * args->c + c));
@@ -476,7 +479,7 @@ static void rope(struct tern_instance *in, const struct view *v)
 {
     const struct tern_rope_args *args = &in->args.rope;
     const double *cosines = input(v, "cos"), *sines = input(v, "sin");
-    const double *starts = input(v, "starts");
+    const double *starts = input(v, "starts"), *places = input(v, "positions");
     struct tern_tensor *x = output(in, "x");
     int64_t half = (args->rotary_d > 0 ? args->rotary_d : args->d) / 2;
     for (int64_t i = 0; i < tern_tensor_elements(x); i++) {
@@ -485,7 +488,9 @@ static void rope(struct tern_instance *in, const struct view *v)
     for (int64_t i = 0; i < args->n * args->heads * half; i++) {
         int64_t n = i / (args->heads * half), head = i / half % args->heads, j = i % half;
         int64_t lo = n * args->x_row + head * args->d + j;
-        int64_t position = args->first_position + n % args->t - (int64_t)at(starts, n);
+        int64_t position = places != NULL
+                               ? (int64_t)places[n]
+                               : args->first_position + n % args->t - (int64_t)at(starts, n);
         int64_t table = position * half + j;
         double c = fabs(cosines[table]), s = fabs(sines[table]);
         double a = fabs(x->value[lo]), b = fabs(x->value[lo + half]);
@@ -668,6 +673,9 @@ void tern_instance_magnitudes(struct tern_instance *in, const struct tern_result
     };
     struct view v = {in, want};
     default_magnitudes(in, want);
+    if (in->c.op == TERN_OP_KV_WRITE || in->c.op == TERN_OP_PAGED_ATTENTION) {
+        tern_paged_magnitudes(in);
+    }
     if (formulas[in->c.op] != NULL) {
         formulas[in->c.op](in, &v);
     }
