@@ -309,6 +309,11 @@ static void add_attention_op(enum tern_op op)
     bench(op, DIMS(1, 1024, 1024, 9, 3, 64, ATT_PACKED, 0, 1));
 }
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* What kv_write keeps, seen by rows that see one key, or few; then attention: lengths around the edges of blocks and of
  * segments of keys, groups, widths, windows, many sequences. */
 static void add_paged(void)
@@ -322,18 +327,19 @@ static void add_paged(void)
         int64_t as = kept[i];
         for (size_t j = 0; j < sizeof widths / sizeof widths[0]; j++) {
             int64_t d = widths[j], pad = (int64_t)j % 3;
-            add(TERN_OP_KV_WRITE, TERN_DATA_NORMAL, DIMS(4, 3, 40, 2, 2, d, 1 + (int64_t)j % 2, 0, as, pad));
+            add(TERN_OP_KV_WRITE, TERN_DATA_NORMAL,
+                DIMS(4, 3, 40, 2, 2, d, 1 + (int64_t)j % 2, 0, as, pad));
             add(TERN_OP_PAGED_ATTENTION, TERN_DATA_NORMAL, DIMS(5, 9, 70, 6, 2, d, 0, 0, as, pad));
         }
         for (size_t j = 0; j < sizeof lengths / sizeof lengths[0]; j++) {
             add(TERN_OP_PAGED_ATTENTION, TERN_DATA_NORMAL,
                 DIMS(1, 1, lengths[j], 3, 1, 64, 0, 0, as));
             add(TERN_OP_PAGED_ATTENTION, TERN_DATA_NORMAL,
-                DIMS(2, lengths[j], lengths[j], 2, 1, 32, 0, 0, as, 1));
+                DIMS(2, least(lengths[j], 40), lengths[j], 2, 1, 20, 0, 0, as, 1));
         }
         for (size_t j = 0; j < sizeof windows / sizeof windows[0]; j++) {
             add(TERN_OP_PAGED_ATTENTION, TERN_DATA_NORMAL,
-                DIMS(3, 40, 290, 4, 1, 32, windows[j], 0, as));
+                DIMS(3, 25, 290, 2, 1, 16, windows[j], 0, as));
             add(TERN_OP_PAGED_ATTENTION, TERN_DATA_NORMAL,
                 DIMS(7, 1, 300, 2, 2, 48, windows[j], 20, as, 3));
         }
@@ -352,6 +358,7 @@ static void add_paged(void)
     /* more rows of a group than a task has, more segments than are kept at a time, many sequences */
     add(TERN_OP_PAGED_ATTENTION, TERN_DATA_NORMAL, DIMS(2, 2, 140, 130, 1, 8, 0, 0, TERN_BF16));
     add(TERN_OP_PAGED_ATTENTION, TERN_DATA_NORMAL, DIMS(1, 4, 17000, 2, 1, 4, 0, 0, TERN_BF16));
+    add(TERN_OP_PAGED_ATTENTION, TERN_DATA_NORMAL, DIMS(1, 290, 290, 2, 1, 32, 0, 0, TERN_BF16));
     add(TERN_OP_PAGED_ATTENTION, TERN_DATA_NORMAL, DIMS(70, 3, 60, 2, 1, 16, 0, 0, TERN_F32));
 }
 
