@@ -216,6 +216,11 @@ static struct tern_cost cost_of(const struct bench *bench)
         return tern_cost_attention_fwd(&a->attention);
     case TERN_OP_ATTENTION_BWD:
         return tern_cost_attention_bwd(&a->attention);
+    case TERN_OP_PAGED_ATTENTION: { /* cases of one sequence; the write before it is not counted */
+        const struct tern_paged_attention_args *paged = &a->paged.attend;
+        double pairs = tern_cost_attention_pairs(paged->n, paged->longest, paged->window);
+        return tern_cost_paged_attention(paged, pairs, (double)paged->longest);
+    }
     case TERN_OP_ROPE:
         return tern_cost_rope(&a->rope);
     case TERN_OP_ACT_FWD:
