@@ -119,7 +119,6 @@ void tern_http_conn_kill(struct tern_http_conn *conn)
     }
     conn->next_dead = http->dead;
     http->dead = conn;
-    atomic_fetch_sub(&http->connections, 1);
     if (conn->tls != NULL) {
         tern_http_tls_close(conn->tls);
     }
@@ -139,6 +138,7 @@ void tern_http_conn_kill(struct tern_http_conn *conn)
         }
         tern_http_reply_server_release(reply);
     }
+    atomic_fetch_sub(&http->connections, 1);
 }
 
 /* ---- out ---- */

@@ -1,6 +1,7 @@
 /* http_fixture.c - the server on its thread, and the client. */
 #include "tests/runtime/serve/http_fixture.h"
 
+#include "runtime/base/clock.h"
 #include "runtime/base/thread.h"
 
 #include <arpa/inet.h>
@@ -20,6 +21,29 @@ enum {
     PATIENCE_SECONDS = 60,
     BODY_MAX = 8 << 20
 };
+
+static atomic_llong now_ns;
+
+static int64_t stopped_clock(void)
+{
+    return atomic_load(&now_ns);
+}
+
+void clock_stop(void)
+{
+    atomic_store(&now_ns, 1000 * INT64_C(1000000000));
+    tern_clock_fake(stopped_clock);
+}
+
+void clock_go(double seconds)
+{
+    atomic_fetch_add(&now_ns, (long long)(seconds * 1e9));
+}
+
+void clock_restore(void)
+{
+    tern_clock_fake(NULL);
+}
 
 static void *run(void *arg)
 {
@@ -244,6 +268,21 @@ void client_expect_end(int fd)
 {
     char byte;
     assert_int_equal(receive(fd, &byte, 1), 0);
+    close(fd);
+}
+
+void client_expect_cut(int fd)
+{
+    static char bytes[65536];
+    while (receive(fd, bytes, sizeof bytes) == sizeof bytes) {
+    }
+    close(fd);
+}
+
+void client_reset(int fd)
+{
+    struct linger at_once = {.l_onoff = 1};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     close(fd);
 }
 

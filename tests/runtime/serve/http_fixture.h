@@ -25,6 +25,12 @@ int client_open(const struct fixture *fixture);
 bool client_send(int fd, const void *bytes, size_t count);
 void client_print(int fd, const char *format, ...) TERN_PRINTF(2, 3);
 
+/* From now on the server's clock stands; clock_go moves it on. Before fixture_start. */
+void clock_stop(void);
+void clock_go(double seconds);
+/* The real clock again; after fixture_stop. */
+void clock_restore(void);
+
 struct answer {
     int status; /* 0: the server closed without one */
     char head[2048];
@@ -39,6 +45,10 @@ void answer_free(struct answer *answer);
 void client_expect(int fd, int status);
 /* The server closes, and nothing more comes. */
 void client_expect_end(int fd);
+/* The server sends a reset or its end, after maybe something. */
+void client_expect_cut(int fd);
+/* Closes with a reset. */
+void client_reset(int fd);
 /* Waits until *counter is what is expected; a failure after 60 s. */
 void wait_for(atomic_int *counter, int expected, const char *what);
 

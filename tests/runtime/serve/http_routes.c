@@ -9,10 +9,12 @@ void routes_init(struct routes *routes)
 {
     memset(routes, 0, sizeof *routes);
     pthread_mutex_init(&routes->lock, NULL);
+    pthread_cond_init(&routes->opened, NULL);
 }
 
 void routes_fini(struct routes *routes)
 {
+    pthread_cond_destroy(&routes->opened);
     pthread_mutex_destroy(&routes->lock);
 }
 
@@ -41,9 +43,10 @@ static void echo(void *context,
                  const struct tern_http_request *request,
                  struct tern_http_reply *reply)
 {
-    (void)context;
+    struct routes *routes = context;
     size_t bytes;
     const void *body = tern_http_request_body(request, &bytes);
+    atomic_fetch_add(&routes->handled, 1);
     const char *query = tern_http_request_query(request);
     if (query[0] != '\0') {
         tern_http_reply_header(reply, "x-query", query);
@@ -136,6 +139,30 @@ static void cut(void *context,
     tern_http_reply_write(reply, "half", 4);
 }
 
+static void block(void *context,
+                  const struct tern_http_request *request,
+                  struct tern_http_reply *reply)
+{
+    struct routes *routes = context;
+    (void)request;
+    pthread_mutex_lock(&routes->lock);
+    atomic_fetch_add(&routes->blocked, 1);
+    while (!routes->is_open) {
+        pthread_cond_wait(&routes->opened, &routes->lock);
+    }
+    atomic_fetch_sub(&routes->blocked, 1);
+    pthread_mutex_unlock(&routes->lock);
+    tern_http_reply_send(reply, 200, "text/plain", "free", 4);
+}
+
+void routes_open(struct routes *routes)
+{
+    pthread_mutex_lock(&routes->lock);
+    routes->is_open = true;
+    pthread_cond_broadcast(&routes->opened);
+    pthread_mutex_unlock(&routes->lock);
+}
+
 static void rest(void *context,
                  const struct tern_http_request *request,
                  struct tern_http_reply *reply)
@@ -206,7 +233,7 @@ const struct tern_http_route *routes_table(size_t *count_out)
         {"/flood", TERN_HTTP_GET, false, flood}, {"/hold", TERN_HTTP_GET, false, hold},
         {"/hold", TERN_HTTP_POST, false, hold},  {"/drop", TERN_HTTP_GET, false, drop},
         {"/cut", TERN_HTTP_GET, false, cut},     {"/rest/*", TERN_HTTP_GET, true, rest},
-        {"/tick", TERN_HTTP_GET, false, tick},
+        {"/tick", TERN_HTTP_GET, false, tick},   {"/block", TERN_HTTP_GET, false, block},
     };
     *count_out = sizeof table / sizeof table[0];
     return table;
