@@ -3,18 +3,20 @@
 
 #include "runtime/base/mem.h"
 #include "runtime/base/random.h"
+#include "runtime/generate/softmax.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
 struct candidate {
-    double weight; /* exp((logit - best) / temperature): 1 for the best */
+    float weight; /* 1 for the best */
     int32_t id;
 };
 
 struct tern_sampler {
     int64_t vocab;
+    struct tern_softmax softmax;
     struct candidate *candidates;
     float *adjusted; /* (V) */
     int32_t *seen;   /* (V) how often each id was counted; zeros between calls */
@@ -37,6 +39,11 @@ tern_status tern_sampler_create(int64_t vocab, struct tern_sampler **out)
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate a sampler of %lld tokens",
                          (long long)vocab);
     }
+    tern_status status = tern_softmax_init(&sampler->softmax, vocab);
+    if (status != TERN_OK) {
+        tern_sampler_destroy(sampler);
+        return status;
+    }
     *out = sampler;
     return TERN_OK;
 }
@@ -44,6 +51,7 @@ tern_status tern_sampler_create(int64_t vocab, struct tern_sampler **out)
 void tern_sampler_destroy(struct tern_sampler *sampler)
 {
     if (sampler != NULL) {
+        tern_softmax_fini(&sampler->softmax);
         tern_free(sampler->candidates);
         tern_free(sampler->adjusted);
         tern_free(sampler->seen);
@@ -143,80 +151,31 @@ const float *tern_sampler_adjust(struct tern_sampler *sampler,
     return adjusted;
 }
 
-/* The lowest id among the largest; NaN is never the largest. */
-static int32_t best_of(const float *logits, int64_t vocab)
+/* Ids of at least this weight, into the candidates; returns how many. */
+static int64_t gather(struct tern_sampler *sampler, float least)
 {
-    int64_t best = 0;
-    for (int64_t i = 1; i < vocab; i++) {
-        if (logits[i] > logits[best] || isnan(logits[best])) {
-            best = i;
-        }
-    }
-    return (int32_t)best;
-}
-
-/* Heavier first; equal weights by id, so that the order is total. */
-static bool comes_before(const struct candidate *a, const struct candidate *b)
-{
-    return a->weight != b->weight ? a->weight > b->weight : a->id < b->id;
-}
-
-static void swap(struct candidate *a, struct candidate *b)
-{
-    struct candidate kept = *a;
-    *a = *b;
-    *b = kept;
-}
-
-/* The candidates in order, as far as they are asked for: a heap in front, those popped behind it,
- * the first of all last. A nucleus is a few of many: k pops cost less than sorting a vocabulary for
- * each token. */
-struct queue {
-    struct candidate *items;
-    int64_t count, popped;
-};
-
-/* Lets the item at `at` sink to its place in the heap of n. */
-static void sink(struct candidate *heap, int64_t n, int64_t at)
-{
-    for (;;) {
-        int64_t first = at;
-        for (int64_t child = 2 * at + 1; child <= 2 * at + 2 && child < n; child++) {
-            first = comes_before(&heap[child], &heap[first]) ? child : first;
-        }
-        if (first == at) {
-            return;
-        }
-        swap(&heap[at], &heap[first]);
-        at = first;
-    }
-}
-
-/* The nth in order, from 0. */
-static const struct candidate *nth(struct queue *queue, int64_t n)
-{
-    for (; queue->popped <= n; queue->popped++) {
-        int64_t last = queue->count - 1 - queue->popped;
-        swap(&queue->items[0], &queue->items[last]);
-        sink(queue->items, last, 0);
-    }
-    return &queue->items[queue->count - 1 - n];
-}
-
-/* Everything that may be drawn at all, by id; returns how many. */
-static int64_t gather(struct tern_sampler *sampler,
-                      const float *logits,
-                      int32_t best,
-                      double temperature)
-{
+    const struct tern_softmax *softmax = &sampler->softmax;
     int64_t count = 0;
-    for (int64_t i = 0; i < sampler->vocab; i++) {
-        double weight = exp(((double)logits[i] - logits[best]) / temperature);
-        if (weight > 0) { /* NaN and underflow can never be drawn */
-            sampler->candidates[count++] = (struct candidate){.weight = weight, .id = (int32_t)i};
+    for (int64_t block = 0; block < softmax->blocks; block++) {
+        int64_t from = block * TERN_SOFTMAX_BLOCK;
+        if (softmax->block_best[block] < least || softmax->block_best[block] == 0) {
+            continue;
+        }
+        for (int64_t i = from; i < from + TERN_SOFTMAX_BLOCK; i++) {
+            float weight = softmax->weights[i];
+            if (weight >= least && weight > 0) {
+                sampler->candidates[count++] = (struct candidate){weight, (int32_t)i};
+            }
         }
     }
     return count;
+}
+
+static uint32_t key_of(const struct candidate *item)
+{
+    uint32_t key;
+    memcpy(&key, &item->weight, sizeof key);
+    return key;
 }
 
 static double sum_of(const struct candidate *items, int64_t count)
@@ -228,31 +187,150 @@ static double sum_of(const struct candidate *items, int64_t count)
     return sum;
 }
 
-/* Moves what top-k, top-p and min-p keep to the back of the items; returns how many, at least
- * one. */
-static int64_t keep_likely(struct candidate *items,
+/* Gathers enough to be sure of what top-k, top-p and min-p keep: the likely ones, if they will
+ * do. Returns how many. */
+static int64_t gather_likely(struct tern_sampler *sampler, const struct tern_sampling *sampling)
+{
+    static const float least[] = {0x1p-10F, 0x1p-14F, 0x1p-18F, 0x1p-24F, 0};
+    int64_t count = 0;
+    for (size_t i = 0; i < sizeof least / sizeof least[0]; i++) {
+        count = gather(sampler, least[i]);
+        bool has_k = sampling->top_k > 0 && count >= sampling->top_k;
+        bool has_p = sampling->top_k <= 0 && sampling->top_p < 1 &&
+                     sum_of(sampler->candidates, count) >= sampling->top_p * sampler->softmax.sum;
+        if (has_k || has_p ||
+            (sampling->min_p > 0 && sampling->min_p >= least[i] && sampling->top_k <= 0 &&
+             sampling->top_p >= 1)) {
+            break;
+        }
+    }
+    return count;
+}
+
+/* Where the likeliest end that are as few as `most` or, if that is fewer, weigh `enough`. */
+struct cut {
+    uint32_t
+        key; /* the bits of the last one's weight: positive floats are ordered as their bits are */
+    int64_t ties; /* so many of that weight belong to them, by id */
+};
+
+/* Digit by digit of the keys, from the highest, with no regard to the order of items: each pass
+ * counts and weighs those that agree with what is known so far. */
+static struct cut find_cut(const struct candidate *items,
+                           int64_t count,
+                           int64_t most,
+                           double enough)
+{
+    struct cut cut = {0};
+    int64_t counted = 0;
+    double weighed = 0;
+    for (int shift = 24; shift >= 0; shift -= 8) {
+        int64_t counts[256] = {0};
+        double sums[256] = {0};
+        for (int64_t i = 0; i < count; i++) {
+            uint64_t key = key_of(&items[i]);
+            if (key >> (shift + 8) == cut.key) {
+                counts[key >> shift & 255]++;
+                sums[key >> shift & 255] += items[i].weight;
+            }
+        }
+        uint32_t digit = 255;
+        for (; digit > 0 && (counts[digit] == 0 ||
+                             (counted + counts[digit] < most && weighed + sums[digit] < enough));
+             digit--) {
+            counted += counts[digit];
+            weighed += sums[digit];
+        }
+        cut.key = cut.key << 8 | digit;
+    }
+    float weight;
+    memcpy(&weight, &cut.key, sizeof weight);
+    do {
+        cut.ties++;
+        weighed += weight;
+    } while (counted + cut.ties < most && weighed < enough);
+    return cut;
+}
+
+/* Leaves those before the cut, in the order of their ids; returns how many. */
+static int64_t keep_before(struct candidate *items, int64_t count, int64_t most, double enough)
+{
+    if (most >= count && enough == INFINITY) {
+        return count;
+    }
+    struct cut cut = find_cut(items, count, most, enough);
+    int64_t kept = 0;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t key = key_of(&items[i]);
+        if (key > cut.key || (key == cut.key && cut.ties-- > 0)) {
+            items[kept++] = items[i];
+        }
+    }
+    return kept;
+}
+
+/* Leaves what top-k, top-p and min-p keep; returns how many, at least one. */
+static int64_t keep_likely(struct tern_sampler *sampler,
                            int64_t count,
                            const struct tern_sampling *sampling)
 {
-    struct queue queue = {.items = items, .count = count};
-    for (int64_t i = count / 2; i-- > 0;) {
-        sink(items, count, i);
+    struct candidate *items = sampler->candidates;
+    double all = sampler->softmax.sum;
+    if (sampling->top_k > 0) {
+        count = keep_before(items, count, sampling->top_k, INFINITY);
+        all = sum_of(items, count); /* top-p is a share of what top-k left */
     }
-    int64_t most = count;
-    if (sampling->top_k > 0 && sampling->top_k < count) {
-        most = sampling->top_k;
-        nth(&queue, most - 1);
-    }
-    double enough = INFINITY;
-    if (sampling->top_p < 1) { /* a share of what top-k left */
-        enough = sampling->top_p * sum_of(items + (count - most), most);
+    if (sampling->top_p < 1) {
+        count = keep_before(items, count, count, sampling->top_p * all);
     }
     int64_t kept = 0;
-    double sum = 0;
-    do {
-        sum += nth(&queue, kept++)->weight;
-    } while (kept < most && sum < enough && nth(&queue, kept)->weight >= sampling->min_p);
-    return kept;
+    for (int64_t i = 0; i < count && sampling->min_p > 0; i++) {
+        if (items[i].weight >= sampling->min_p) {
+            items[kept++] = items[i];
+        }
+    }
+    return sampling->min_p > 0 ? kept : count;
+}
+
+/* The id where a draw in [0, 1) falls, of the candidates from items on. */
+static int32_t draw_candidate(const struct candidate *items, int64_t count, double uniform)
+{
+    double draw = sum_of(items, count) * uniform;
+    int64_t i = 0;
+    for (; i + 1 < count && draw >= items[i].weight; i++) {
+        draw -= items[i].weight;
+    }
+    return items[i].id;
+}
+
+/* The same of the whole vocabulary, by blocks and then by ids. */
+static int32_t draw_any(const struct tern_softmax *softmax, double uniform)
+{
+    double draw = softmax->sum * uniform;
+    int64_t last = 0; /* the latest block with anything in it */
+    for (int64_t block = 0; block < softmax->blocks; block++) {
+        double sum = softmax->block_sum[block];
+        if (sum > 0) {
+            last = block;
+            if (draw < sum) {
+                break;
+            }
+            draw -= sum;
+        }
+    }
+    int64_t at = last * TERN_SOFTMAX_BLOCK;
+    int64_t found = at;
+    for (int64_t i = at; i < at + TERN_SOFTMAX_BLOCK; i++) {
+        double weight = softmax->weights[i];
+        if (weight > 0) {
+            found = i;
+            if (draw < weight) {
+                break;
+            }
+            draw -= weight;
+        }
+    }
+    return (int32_t)found;
 }
 
 int32_t tern_sampler_pick(struct tern_sampler *sampler,
@@ -260,22 +338,27 @@ int32_t tern_sampler_pick(struct tern_sampler *sampler,
                           const struct tern_sampling *sampling,
                           int64_t position)
 {
-    int32_t best = best_of(logits, sampler->vocab);
-    int64_t count =
-        sampling->temperature > 0 ? gather(sampler, logits, best, sampling->temperature) : 0;
-    if (count == 0) { /* greedy, or nothing but infinities and NaN */
+    int32_t best = tern_softmax_best(logits, sampler->vocab);
+    if (!(sampling->temperature > 0)) {
         return best;
     }
-    bool takes_all = sampling->top_k <= 0 && sampling->top_p >= 1 && sampling->min_p <= 0;
-    int64_t kept = takes_all ? count : keep_likely(sampler->candidates, count, sampling);
-    const struct candidate *items = sampler->candidates + (count - kept);
-    double draw = sum_of(items, kept) *
-                  tern_random_uniform(sampling->seed,
-                                      tern_random_stream_id(TERN_STREAM_SAMPLE, sampling->choice),
-                                      (uint64_t)position);
-    int64_t i = 0;
-    for (; i + 1 < kept && draw >= items[i].weight; i++) {
-        draw -= items[i].weight;
+    tern_softmax_run(&sampler->softmax, logits, best, sampling->temperature);
+    if (!(sampler->softmax.sum > 0)) { /* nothing but infinities and NaN */
+        return best;
     }
-    return items[i].id;
+    double uniform = tern_random_uniform(
+        sampling->seed, tern_random_stream_id(TERN_STREAM_SAMPLE, sampling->choice),
+        (uint64_t)position);
+    if (sampling->top_k <= 0 && sampling->top_p >= 1 && sampling->min_p <= 0) {
+        return draw_any(&sampler->softmax, uniform);
+    }
+    int64_t count = keep_likely(sampler, gather_likely(sampler, sampling), sampling);
+    return draw_candidate(sampler->candidates, count, uniform);
+}
+
+double tern_sampler_log_sum(struct tern_sampler *sampler, const float *logits)
+{
+    int32_t best = tern_softmax_best(logits, sampler->vocab);
+    tern_softmax_run(&sampler->softmax, logits, best, 1);
+    return sampler->softmax.sum > 0 ? logits[best] + log(sampler->softmax.sum) : NAN;
 }

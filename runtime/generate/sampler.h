@@ -55,5 +55,8 @@ int32_t tern_sampler_pick(struct tern_sampler *sampler,
                           const float *logits,
                           const struct tern_sampling *sampling,
                           int64_t position);
+/* Natural logarithm of the sum of exp(logits), by the same weights: what a logit is above it is its
+ * log-probability, to some 1e-6. NAN where the largest is no finite number. */
+double tern_sampler_log_sum(struct tern_sampler *sampler, const float *logits);
 
 #endif

@@ -58,8 +58,8 @@ void tern_deliver_prompt(struct tern_engine *engine,
             continue; /* told before it was preempted; or no part of the prompt */
         }
         struct tern_logprobs found;
-        tern_logprobs_of(logits + row * engine->pass.vocab, engine->pass.vocab, request->ids[token],
-                         request->prompt_logprobs, &found);
+        tern_logprobs_of(engine->sampler, logits + row * engine->pass.vocab, engine->pass.vocab,
+                         request->ids[token], request->prompt_logprobs, &found);
         send(job, &(struct tern_engine_event){.kind = TERN_ENGINE_PROMPT,
                                               .id = request->ids[token],
                                               .logprob = found.logprob,
@@ -125,7 +125,8 @@ tern_status tern_deliver_token(struct tern_engine *engine,
     TERN_RETURN_IF_ERR(push_text(engine, choice, id));
     struct tern_logprobs found = {.logprob = NAN};
     if (request->logprobs >= 0) {
-        tern_logprobs_of(logits, engine->pass.vocab, id, request->logprobs, &found);
+        tern_logprobs_of(engine->sampler, logits, engine->pass.vocab, id, request->logprobs,
+                         &found);
     }
     send(job, &(struct tern_engine_event){.kind = TERN_ENGINE_TOKEN,
                                           .choice = choice->index,

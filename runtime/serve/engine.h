@@ -11,8 +11,8 @@
  * computes its tokens anew; the oldest is never the one. Each sequence fits into the cache alone
  * (submit refuses others), so the oldest makes progress at every step and ends: no livelock.
  *
- * All functions may be called from any thread, but not (except cancel) from within deliver or
- * release, and nothing after destroy. */
+ * All functions may be called from any thread, nothing after destroy. From within deliver and
+ * release: submit, cancel, drain and abort. */
 #ifndef TERN_RUNTIME_SERVE_ENGINE_H
 #define TERN_RUNTIME_SERVE_ENGINE_H
 

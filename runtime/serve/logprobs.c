@@ -1,8 +1,6 @@
 /* logprobs.c - one pass for the sum, one for the likeliest. */
 #include "runtime/serve/logprobs.h"
 
-#include "runtime/generate/generate.h"
-
 /* Puts a logit where it belongs among the likeliest so far. */
 static void insert(struct tern_logprobs *out, int tops, int32_t id, float logit)
 {
@@ -13,13 +11,14 @@ static void insert(struct tern_logprobs *out, int tops, int32_t id, float logit)
     out->tops[at] = (struct tern_engine_top){id, logit};
 }
 
-void tern_logprobs_of(const float *logits,
+void tern_logprobs_of(struct tern_sampler *sampler,
+                      const float *logits,
                       int64_t vocab,
                       int32_t id,
                       int tops,
                       struct tern_logprobs *out)
 {
-    double sum = tern_log_sum_exp(logits, vocab);
+    double sum = tern_sampler_log_sum(sampler, logits);
     out->top_count = 0;
     out->logprob = (float)(logits[id] - sum);
     for (int64_t i = 0; i < vocab && tops > 0; i++) {

@@ -10,9 +10,10 @@ struct tern_logprobs {
     int top_count;
 };
 
-/* logits (vocab) of the model itself; the likeliest first, of equals the lower id; NaN is never
+/* logits (vocab, the sampler's) of the model itself; the likeliest first, of equals the lower id; NaN is never
  * one. */
-void tern_logprobs_of(const float *logits,
+void tern_logprobs_of(struct tern_sampler *sampler,
+                      const float *logits,
                       int64_t vocab,
                       int32_t id,
                       int tops,

@@ -266,9 +266,113 @@ static void test_pure(void **state)
     tern_sampler_destroy(other);
 }
 
+/* Ids of a large vocabulary, the last ones and those at the edges of blocks too. */
+static void test_every_id(void **state)
+{
+    (void)state;
+    enum {
+        LARGE = 9001
+    };
+    static float logits[LARGE];
+    struct tern_sampler *sampler;
+    expect_ok(tern_sampler_create(LARGE, &sampler));
+    for (int i = 0; i < LARGE; i++) {
+        logits[i] = (float)tern_random_normal(1, 1, (uint64_t)i);
+    }
+    for (int i = 0; i < LARGE; i += i % 64 < 60 ? 59 : 1) {
+        float kept = logits[i];
+        logits[i] = 60; /* nothing else weighs anything */
+        for (int k = 0; k < 4; k++) {
+            struct tern_sampling s = {.temperature = k == 0 ? 0 : 0.7,
+                                      .top_k = k == 2 ? 50 : 0,
+                                      .top_p = k == 3 ? 0.9 : 1,
+                                      .seed = (uint64_t)i};
+            assert_int_equal(tern_sampler_pick(sampler, logits, &s, i), i);
+        }
+        logits[i] = kept;
+    }
+    for (int i = 0; i < LARGE; i++) {
+        logits[i] = -1;
+    }
+    int64_t sum = 0;
+    for (int64_t position = 0; position < 4000; position++) {
+        sum += tern_sampler_pick(sampler, logits, &g_all, position);
+    }
+    assert_in_range(sum / 4000, 4500 - 250, 4500 + 250); /* 6 sigma */
+    tern_sampler_destroy(sampler);
+}
+
+static void test_log_sum(void **state)
+{
+    (void)state;
+    float logits[VOCAB_MAX];
+    struct tern_sampler *sampler;
+    expect_ok(tern_sampler_create(VOCAB_MAX, &sampler));
+    for (uint64_t round = 0; round < 50; round++) {
+        double sum = 0;
+        for (int i = 0; i < VOCAB_MAX; i++) {
+            double spread = 1 + (double)round;
+            logits[i] = (float)(spread * tern_random_normal(round, 1, (uint64_t)i) - 30);
+            sum += exp(logits[i]);
+        }
+        double found = tern_sampler_log_sum(sampler, logits);
+        if (fabs(found - log(sum)) > 1e-6) {
+            fail_msg("round %llu: %.9f, expected %.9f", (unsigned long long)round, found, log(sum));
+        }
+    }
+    logits[7] = INFINITY;
+    assert_true(isnan(tern_sampler_log_sum(sampler, logits)));
+    tern_sampler_destroy(sampler);
+}
+
+static void expect_logits(const float *found, const float *expected, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (found[i] != expected[i]) {
+            fail_msg("logit %d is %g, expected %g", i, found[i], expected[i]);
+        }
+    }
+}
+
+static void test_rules(void **state)
+{
+    (void)state;
+    static const float logits[] = {4, -4, 1, 2, 0};
+    static const int32_t ids[] = {0, 1, 3, 3, 4, 3}; /* four of the prompt, two of the text */
+    static const struct tern_logit_bias bias[] = {{2, 7}, {0, -1}, {2, 1}};
+    static const int32_t banned[] = {2, 0};
+    struct tern_sampler *sampler;
+    expect_ok(tern_sampler_create(5, &sampler));
+    struct tern_sampling none = {.top_p = 1, .repetition = 1};
+    struct tern_logit_rules rules = {.ids = ids, .prompt_count = 4, .text_count = 2};
+    assert_ptr_equal(tern_sampler_adjust(sampler, logits, &none, &rules), logits);
+    struct tern_sampling repetition = {.repetition = 2};
+    expect_logits(tern_sampler_adjust(sampler, logits, &repetition, &rules),
+                  (const float[]){2, -8, 1, 1, 0}, 5);
+    rules.prompt_count = 1; /* a token counts as often as the text has it */
+    rules.text_count = 5;
+    struct tern_sampling counts = {.presence = 10, .frequency = 1};
+    expect_logits(tern_sampler_adjust(sampler, logits, &counts, &rules),
+                  (const float[]){4, -15, 1, -11, -11}, 5);
+    expect_logits(
+        tern_sampler_adjust(sampler, logits, &counts, &rules), /* nothing is left behind */
+        (const float[]){4, -15, 1, -11, -11}, 5);
+    rules = (struct tern_logit_rules){.bias = bias, .bias_count = 3};
+    expect_logits(tern_sampler_adjust(sampler, logits, &none, &rules),
+                  (const float[]){3, -4, 9, 2, 0}, 5);
+    rules = (struct tern_logit_rules){.banned = banned, .banned_count = 2};
+    expect_logits(tern_sampler_adjust(sampler, logits, &none, &rules),
+                  (const float[]){-INFINITY, -4, -INFINITY, 2, 0}, 5);
+    rules.allowed = &(uint32_t){1U << 0 | 1U << 2}; /* there is no other: the ban is off */
+    expect_logits(tern_sampler_adjust(sampler, logits, &none, &rules),
+                  (const float[]){4, -INFINITY, 1, -INFINITY, -INFINITY}, 5);
+    tern_sampler_destroy(sampler);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        CHECKED(test_every_id),   CHECKED(test_log_sum),        CHECKED(test_rules),
         CHECKED(test_greedy),     CHECKED(test_no_numbers),     CHECKED(test_distribution),
         CHECKED(test_what_stays), CHECKED(test_against_a_sort), CHECKED(test_pure),
     };

@@ -66,23 +66,26 @@ static void test_speculator(void **state)
 static void test_logprobs(void **state)
 {
     (void)state;
-    static const float logits[] = {1, 5, NAN, 5, -INFINITY, 7, -3, 2};
-    struct tern_logprobs found;
-    float plain[] = {1, 5, 0, 5, -INFINITY, 7, -3, 2};
-    double sum = tern_log_sum_exp(plain, 8);
-    tern_logprobs_of(plain, 8, 3, 4, &found);
-    assert_true(found.logprob == (float)(5 - sum));
-    assert_int_equal(found.top_count, 4);
+    static const float logits[] = {1, 5, 0, 5, -INFINITY, 7, -3, 2};
+    static const float broken[] = {1, 5, NAN, 5, -INFINITY, 7, -3, 2};
     static const int32_t order[] = {5, 1, 3, 7};
+    struct tern_sampler *sampler;
+    struct tern_logprobs found;
+    expect_ok(tern_sampler_create(8, &sampler));
+    double sum = tern_log_sum_exp(logits, 8);
+    tern_logprobs_of(sampler, logits, 8, 3, 4, &found);
+    assert_true(fabs(found.logprob - (5 - sum)) < 2e-6);
+    assert_int_equal(found.top_count, 4);
     for (int i = 0; i < 4; i++) {
         assert_int_equal(found.tops[i].id, order[i]);
-        assert_true(found.tops[i].logprob == (float)(plain[order[i]] - sum));
+        assert_true(fabs(found.tops[i].logprob - (logits[order[i]] - sum)) < 2e-6);
     }
-    tern_logprobs_of(plain, 8, 0, 0, &found);
+    tern_logprobs_of(sampler, logits, 8, 0, 0, &found);
     assert_int_equal(found.top_count, 0);
-    tern_logprobs_of(logits, 8, 0, 20, &found); /* NaN is none of them */
+    tern_logprobs_of(sampler, broken, 8, 0, 20, &found); /* NaN is none of them */
     assert_int_equal(found.top_count, 7);
     assert_int_equal(found.tops[6].id, 4);
+    tern_sampler_destroy(sampler);
 }
 
 static void test_histogram(void **state)
