@@ -27,11 +27,24 @@ static double seconds_since(int64_t ns)
     return (double)(tern_clock_ns() - ns) * 1e-9;
 }
 
+/* How fast requests are begun while others wait: what a queue's length means in seconds. */
+static void measure_starts(struct tern_engine *engine)
+{
+    const double weight = 1.0 / 32;
+    int64_t now = tern_clock_ns();
+    if (engine->last_start_ns != 0) {
+        double gap = (double)(now - engine->last_start_ns) * 1e-9;
+        engine->start_gap += engine->start_gap == 0 ? gap : weight * (gap - engine->start_gap);
+    }
+    engine->last_start_ns = engine->unstarted > 0 ? now : 0;
+}
+
 void tern_deliver_start(struct tern_engine *engine, struct tern_job *job)
 {
     job->is_started = true;
     engine->started_jobs++;
     engine->unstarted--;
+    measure_starts(engine);
     engine->totals.prompt_tokens += (uint64_t)job->request.count;
     tern_engine_observe(&engine->totals.queue, seconds_since(job->submitted_ns));
     tern_engine_observe(&engine->totals.request_prompt_tokens, (double)job->request.count);

@@ -135,6 +135,7 @@ static void publish(struct tern_engine *engine)
         engine->slots[job->slot].job = NULL;
     }
     engine->published = *totals;
+    engine->published_gap = engine->start_gap;
     if (engine->in_flight == 0) {
         pthread_cond_broadcast(&engine->idle);
     }
@@ -283,13 +284,26 @@ const struct tern_engine_options *tern_engine_settings(const struct tern_engine 
 
 /* --- asked by others --- */
 
-/* Whether one more request may wait: places in the batch that are free are no queue. Requests
- * that were started are at most max_seqs and those that gave way; there are slots for all. */
-static bool has_room(const struct tern_engine *engine)
+/* Requests that one more would wait for; negative: places in the batch are free. Under the lock. */
+static int64_t ahead(const struct tern_engine *engine)
 {
     int64_t places = engine->options.max_seqs - engine->published.running;
-    return engine->queued < engine->options.max_queue + (places > 0 ? places : 0) &&
-           engine->in_flight < engine->slot_count;
+    return engine->queued - (places > 0 ? places : 0);
+}
+
+static double expected_wait(const struct tern_engine *engine)
+{
+    int64_t before = ahead(engine);
+    return before >= 0 ? (double)(before + 1) * engine->published_gap : 0;
+}
+
+/* Whether one more request may wait. Requests that were started are at most max_seqs and those that
+ * gave way; there are slots for all. */
+static bool has_room(const struct tern_engine *engine)
+{
+    double most = engine->options.max_wait_seconds;
+    return ahead(engine) < engine->options.max_queue && engine->in_flight < engine->slot_count &&
+           (ahead(engine) < 1 || most <= 0 || expected_wait(engine) <= most);
 }
 
 /* Under the lock. */
@@ -379,6 +393,7 @@ void tern_engine_stats(struct tern_engine *engine, struct tern_engine_stats *out
     out->requests = engine->accepted;
     out->refused = engine->refused;
     out->waiting += engine->queued;
+    out->wait_seconds = expected_wait(engine);
     out->is_draining = engine->is_draining || engine->is_aborting || engine->is_stopping;
     pthread_mutex_unlock(&engine->lock);
     out->is_alive = tern_engine_is_alive(engine);

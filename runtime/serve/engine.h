@@ -43,6 +43,9 @@ struct tern_engine_options {
     bool prefix_cache;        /* blocks of earlier requests are used again */
     int64_t speculate;        /* tokens guessed ahead by prompt lookup; 0: none, at most 15 */
     double stall_seconds;     /* a step that takes longer is a dead engine; 0: 60 */
+    /* A request that would have to wait longer, by how fast requests were begun lately, is refused
+     * as by a full queue; one may always wait. 0: only max_queue counts. */
+    double max_wait_seconds;
 };
 
 enum tern_engine_event_kind {
@@ -149,6 +152,7 @@ struct tern_engine_stats {
     int64_t blocks_cached; /* held by the prefix cache alone */
     bool is_draining, is_alive;
     double beat_age_seconds; /* since the engine thread last showed a sign of life */
+    double wait_seconds; /* how long one more request would wait; 0: not at all, or not yet known */
     /* Since the start. */
     uint64_t requests;                         /* accepted */
     uint64_t refused;                          /* the queue was full */

@@ -91,6 +91,9 @@ struct tern_engine {
     int64_t started_jobs;     /* since the last publication: left the queue */
     struct tern_engine_stats totals;
     bool is_broken; /* the device is gone */
+    /* Seconds between two starts while requests wait, an average over the last dozens. */
+    double start_gap;
+    int64_t last_start_ns; /* 0: nothing has waited since */
 
     pthread_t thread;
     bool has_thread;
@@ -107,7 +110,8 @@ struct tern_engine {
     int64_t in_flight, queued; /* requests; of those, not yet started */
     uint64_t accepted, refused;
     bool is_draining, is_aborting, is_stopping;
-    int64_t drain_ns; /* when those that run are cut */
+    int64_t drain_ns;     /* when those that run are cut */
+    double published_gap; /* start_gap */
     struct tern_engine_stats published;
 };
 

@@ -174,6 +174,46 @@ static void test_full_queue(void **state)
 
 static atomic_llong g_now_ns;
 
+static int64_t fake_now(void);
+
+/* One place, a token and a tenth of a second each: a queue that is longer than half a second is
+ * full. */
+static void test_long_wait(void **state)
+{
+    (void)state;
+    struct tern_engine_stats stats;
+    atomic_store(&g_now_ns, 1);
+    tern_clock_fake(fake_now);
+    struct scene *scene =
+        begin((struct tern_engine_options){.max_seqs = 1, .max_wait_seconds = 0.55}, 100);
+    struct tern_engine_request request = ask(scene, 0, 5);
+    request.max_tokens = 1;
+    for (int i = 0; i < HEARINGS; i++) { /* nothing is known yet: all may wait */
+        request.context = &scene->hearings[i];
+        submit(scene, i, &request);
+    }
+    gate_await(&scene->gate, 1);
+    for (int i = 0; i < 4; i++) {
+        atomic_fetch_add(&g_now_ns, 100000000);
+        gate_pass(&scene->gate, TERN_OK, true);
+    }
+    tern_engine_stats(scene->engine, &stats); /* four have ended, one is at the gate, seven wait */
+    assert_int_equal(stats.running + stats.waiting, 8);
+    assert_in_range(stats.wait_seconds * 1000 + 0.5, 800, 900); /* what runs was just begun */
+    uint64_t handle;
+    assert_int_equal(tern_engine_submit(scene->engine, &request, &handle), TERN_ERR_BUSY);
+    for (int i = 0; i < 4; i++) {
+        atomic_fetch_add(&g_now_ns, 100000000);
+        gate_pass(&scene->gate, TERN_OK, true);
+    }
+    request.context = &scene->hearings[0];
+    atomic_store(&scene->hearings[0].releases, 0);
+    memset(&scene->hearings[0].heard, 0, sizeof scene->hearings[0].heard);
+    submit(scene, 0, &request);
+    end(scene);
+    tern_clock_fake(NULL);
+}
+
 static int64_t fake_now(void)
 {
     return atomic_load(&g_now_ns);
@@ -493,6 +533,7 @@ int main(void)
         CHECKED(test_long_prompt_delays_nobody),
         CHECKED(test_cancel_in_every_phase),
         CHECKED(test_full_queue),
+        CHECKED(test_long_wait),
         CHECKED(test_deadlines),
         CHECKED(test_dead_engine),
         CHECKED(test_failed_step),
