@@ -7,6 +7,7 @@
 
 #include "io/json.h"
 #include "io/tokenizer.h"
+#include "runtime/base/mem.h"
 #include "runtime/base/random.h"
 #include "runtime/base/text.h"
 
@@ -117,7 +118,8 @@ static void add(struct times *times, double value)
 {
     if (times->count == times->capacity) {
         times->capacity = times->capacity == 0 ? 1024 : times->capacity * 2;
-        times->values = realloc(times->values, times->capacity * sizeof *times->values);
+        times->values =
+            tern_realloc("bench", times->values, times->capacity * sizeof *times->values);
     }
     times->values[times->count++] = value;
 }
@@ -138,7 +140,7 @@ static void print(const char *name, struct times *times)
     printf("  %-8s %8zu  mean %8.2f  p50 %8.2f  p99 %8.2f  max %9.2f us\n", name, times->count,
            sum / (double)times->count, times->values[times->count / 2],
            times->values[times->count * 99 / 100], times->values[times->count - 1]);
-    free(times->values);
+    tern_free(times->values);
     *times = (struct times){0};
 }
 
@@ -173,7 +175,7 @@ static void bench(struct tern_grammar_vocab *vocab, int64_t vocab_size, size_t s
     struct tern_json *schema;
     struct tern_grammar *grammar;
     struct times masks = {0}, accepts = {0};
-    uint32_t *bits = malloc(((size_t)vocab_size / 32 + 1) * sizeof *bits);
+    uint32_t *bits = tern_alloc("bench", ((size_t)vocab_size / 32 + 1) * sizeof *bits);
     must(tern_json_parse("schema", g_schemas[s].schema, strlen(g_schemas[s].schema), &schema));
     int64_t start = now_ns();
     must(tern_grammar_compile_schema(vocab, schema, &grammar));
@@ -199,7 +201,7 @@ static void bench(struct tern_grammar_vocab *vocab, int64_t vocab_size, size_t s
     }
     print("mask", &masks);
     print("accept", &accepts);
-    free(bits);
+    tern_free(bits);
     tern_grammar_release(grammar);
     tern_json_close(schema);
 }

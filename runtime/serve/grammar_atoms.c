@@ -6,9 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
+enum {
+    SAME_ATOMS_MAX = 256
+};
+
 tern_status tern_schema_add_atom(struct tern_schema_value *value, const struct tern_atom *atom)
 {
-    for (size_t i = 0; i < value->atom_count; i++) {
+    /* twice the same costs a little time later, no more */
+    for (size_t i = 0; i < value->atom_count && i < SAME_ATOMS_MAX; i++) {
         if (memcmp(&value->atoms[i], atom, sizeof *atom) == 0) {
             return TERN_OK;
         }

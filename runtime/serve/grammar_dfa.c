@@ -221,6 +221,7 @@ static uint32_t intern_ended(struct tern_dfa *dfa, uint32_t *rules, size_t count
             rules[kept++] = rules[i];
         }
     }
+    dfa->work += (int64_t)dfa->ended_count / 8;
     for (size_t i = 1; i < dfa->ended_count && kept > 0; i++) {
         if (dfa->ended[i].count == kept &&
             memcmp(dfa->ended_rules + dfa->ended[i].first, rules, kept * sizeof *rules) == 0) {
@@ -234,7 +235,6 @@ static uint32_t intern_ended(struct tern_dfa *dfa, uint32_t *rules, size_t count
               dfa->ended_rule_count + kept, sizeof *dfa->ended_rules)) {
         return 0;
     }
-    dfa->work += (int64_t)dfa->ended_count / 8;
     dfa->ended[dfa->ended_count] = (struct tern_ended){dfa->ended_rule_count, (uint32_t)kept};
     memcpy(dfa->ended_rules + dfa->ended_rule_count, rules, kept * sizeof *rules);
     dfa->ended_rule_count += kept;

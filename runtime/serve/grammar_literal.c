@@ -139,7 +139,7 @@ static tern_status write_literal_member(void *context,
         from = tern_nfa_blank_state(nfa, literal->rule);
         tern_nfa_byte(nfa, literal->at, ',', ',', from);
     }
-    uint32_t colon = tern_nfa_state(nfa, literal->rule);
+    uint32_t colon = tern_nfa_blank_state(nfa, literal->rule);
     uint32_t start = tern_nfa_blank_state(nfa, literal->rule);
     literal->at = tern_nfa_blank_state(nfa, literal->rule);
     TERN_RETURN_IF_ERR(nfa->status);
@@ -253,9 +253,10 @@ static tern_status add_literal(struct tern_schema *schema,
     return tern_schema_add_atom(value, &atom);
 }
 
-/* Whether a given value is in the other enums and consts of the list, and of the types. */
+/* Whether a value that node gives is of the types, and in the enums and consts of the list's other nodes. */
 static bool is_valid(const struct tern_schema *schema,
                      const struct tern_schema_list *list,
+                     int32_t node,
                      int types,
                      const struct tern_json *json)
 {
@@ -265,6 +266,9 @@ static bool is_valid(const struct tern_schema *schema,
     for (int i = 0; i < list->count; i++) {
         const struct tern_json *values = tern_schema_get(schema, list->nodes[i], "enum");
         const struct tern_json *one = tern_schema_get(schema, list->nodes[i], "const");
+        if (list->nodes[i] == node && (values == NULL || one == NULL)) {
+            continue;
+        }
         if ((values != NULL && !is_among(values, json)) ||
             (one != NULL && !is_same(one, json, 0))) {
             return false;
@@ -322,7 +326,7 @@ tern_status tern_schema_literals(struct tern_schema *schema,
         schema->steps += list->count > 1 ? count : 1;
         if (schema->steps > TERN_SCHEMA_STEPS_MAX) {
             status = tern_schema_fail(schema, node, "too many values of \"enum\"");
-        } else if (!is_valid(schema, list, types, json)) {
+        } else if (!is_valid(schema, list, node, types, json)) {
             continue;
         } else if ((type_of(json) & restricted) != 0) {
             status = tern_schema_fail(schema, node,

@@ -176,7 +176,7 @@ static tern_status write_member(const struct object *object,
     struct tern_nfa *nfa = &object->schema->nfa;
     TERN_RETURN_IF_ERR(nfa->status);
     uint32_t in = nfa->states[from[0]].rule;
-    uint32_t colon = tern_nfa_state(nfa, in), start = tern_nfa_blank_state(nfa, in);
+    uint32_t colon = tern_nfa_blank_state(nfa, in), start = tern_nfa_blank_state(nfa, in);
     tern_nfa_call(nfa, from[0], rule, colon);
     tern_nfa_call(nfa, from[1], rule, colon);
     tern_nfa_byte(nfa, colon, ':', ':', start);

@@ -12,7 +12,8 @@ enum {
     STATES_MAX = 20000,  /* of the nondeterministic automaton */
     SUBSETS_MAX = 4000,  /* of the deterministic one */
     COUNTED_MAX = 50000, /* of that with lengths */
-    WORK_MAX = 30000000, /* steps of the subset construction */
+    MOVES_MAX = 8000000,
+    WORK_MAX = 12000000, /* steps of the subset construction */
     NO_SUBSET = -1,
 };
 
@@ -220,7 +221,7 @@ static int32_t subset(struct machine *m, size_t first)
         }
     }
     size_t classes = m->cut_count - 1;
-    if (m->subset_count >= SUBSETS_MAX || m->subset_count * classes > WORK_MAX / 4) {
+    if (m->subset_count >= SUBSETS_MAX || m->subset_count * classes > MOVES_MAX) {
         m->error = "it is too large: its deterministic automaton has more than 4000 states";
         return NO_SUBSET;
     }
