@@ -45,6 +45,7 @@ struct bench {
     struct tern_instance in;
     union tern_args args;
     struct tern_dptr blocks[TERN_TENSORS_MAX];
+    struct tern_dptr packed; /* weights; null: none */
 };
 
 static int usage(void)
@@ -127,6 +128,9 @@ static void bench_fini(struct bench *bench)
             bench->device->ops->device->free(bench->device, bench->blocks[i]);
         }
     }
+    if (!tern_dptr_is_null(bench->packed)) {
+        bench->device->ops->device->free(bench->device, bench->packed);
+    }
     tern_instance_fini(&bench->in);
 }
 
@@ -153,7 +157,7 @@ static tern_status bench_init(struct bench *bench,
                                           bench->in.tensors[slot->tensor].dtype);
         memcpy((char *)&bench->args + slot->offset, &p, sizeof p);
     }
-    return TERN_OK;
+    return tern_instance_pack(c->op, &bench->args, device, &bench->packed);
 }
 
 /* Calls one after the other, and one wait. */
@@ -241,6 +245,8 @@ static struct tern_cost cost_of(const struct bench *bench)
         return tern_cost_sumsq(&a->sumsq, bench->in.c.dim[SUMSQ_N]);
     case TERN_OP_CLIP:
         return tern_cost_clip(&a->clip);
+    case TERN_OP_PACK:
+        return tern_cost_pack(&a->pack.pack);
     default:
         return tern_cost_cast(&a->cast);
     }

@@ -13,7 +13,7 @@ enum {
     GROUP = TERN_PACKED_GROUP,
     BLOCK_BYTES_MAX = 256,
     BLOCK_MAX = 256, /* elements */
-    PATCHES_MAX = 5
+    PATCHES_MAX = 6
 };
 
 const char *tern_packed_name(enum tern_packed packed)
@@ -85,16 +85,11 @@ static const struct anatomy *anatomy_of(enum tern_dtype dtype)
     static const struct anatomy q5_1 = {
         {F16_ONE(0), {2, 2, 0}}, {{4, 4, 0}, {8, 16, 0x11}}, {{4, 20, 0}}, 2};
     static const struct anatomy q8_0 = {{F16_ONE(0)}, {{2, 32, 1}}, {{0}}, 0};
-    static const struct anatomy q4_k = {{
-                                            F16_ONE(0),
-                                            {2, 2, 0},
-                                            {4, 4, 1},
-                                            {8, 4, 0},
-                                        },
+    static const struct anatomy q4_k = {{F16_ONE(0), {2, 2, 0}, {4, 4, 1}, {8, 4, 0}, {12, 4, 1}},
                                         {{16, 128, 0x11}},
                                         {{16, 128, 0}},
                                         2};
-    static const struct anatomy q5_k = {{F16_ONE(0), {2, 2, 0}, {4, 4, 1}, {8, 4, 0}},
+    static const struct anatomy q5_k = {{F16_ONE(0), {2, 2, 0}, {4, 4, 1}, {8, 4, 0}, {12, 4, 1}},
                                         {{16, 32, 0}, {48, 128, 0x11}},
                                         {{16, 160, 0}},
                                         2};

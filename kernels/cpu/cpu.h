@@ -77,6 +77,8 @@ const char *tern_cpu_level_name(enum tern_cpu_level level);
 TERN_MUST_CHECK tern_status tern_cpu_level_allowed(enum tern_cpu_level *level_out);
 /* Measured per processor family, not assumed from the name: does a bf16 dot product beat fp32 FMA here? */
 bool tern_cpu_bf16_dot_is_fast(void);
+/* Whether 512-bit int8 dot products (VNNI) are there; processors of level AVX512 differ. */
+bool tern_cpu_has_vnni(void);
 
 /* Bytes of shared workspace and of scratch a thread that the ops of gemm.c and of the other files need. */
 void tern_cpu_gemm_needs(const struct tern_op_limits *limits,

@@ -1,6 +1,7 @@
 /* device.c - opening the CPU backend: its op table, its memory, its workspace. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/packed.h"
 #include "kernels/cpu/threads.h"
 #include "kernels/host.h"
 #include "runtime/base/mem.h"
@@ -114,6 +115,9 @@ static tern_status cpu_prepare(struct tern_device *device,
     tern_cpu_ops_needs(limits, cpu->threads, &ops_shared, &ops_scratch);
     shared = max_bytes(shared, ops_shared);
     scratch = max_bytes(scratch, ops_scratch);
+    tern_cpu_packed_needs(limits, &ops_shared, &ops_scratch);
+    shared = max_bytes(shared, ops_shared);
+    scratch = max_bytes(scratch, ops_scratch);
     /* Slices of two threads never share a cache line, nor a page. */
     scratch = (max_bytes(scratch, cpu->scratch_bytes) + 4095) / 4096 * 4096;
     size_t all_bytes = cpu->scratch_bytes * (size_t)cpu->threads;
@@ -168,6 +172,8 @@ static const struct tern_ops g_cpu_ops = {
     .softcap = tern_cpu_softcap,
     .moe_route = tern_cpu_moe_route,
     .moe_combine = tern_cpu_moe_combine,
+    .pack = tern_cpu_pack,
+    .packed_bytes = tern_cpu_packed_bytes,
 };
 
 void tern_cpu_parallel(struct tern_cpu_device *device, int64_t count, tern_cpu_task task, void *arg)

@@ -2,6 +2,7 @@
  * backward. */
 #include "kernels/blocks.h"
 #include "kernels/cpu/ops_level.h"
+#include "kernels/cpu/packed.h"
 #include "kernels/cpu/vec.h"
 
 enum {
@@ -62,8 +63,12 @@ static void stored_row(const struct tern_embed_fwd_args *a, int64_t row)
     for (int64_t at = 0; at < a->c; at += PIECE) {
         float piece[PIECE];
         int64_t count = a->c - at < PIECE ? a->c - at : PIECE;
-        tern_blocks_decode(a->wte_dtype, wte + (size_t)((token + at) / block) * bytes, count,
-                           piece);
+        if (a->wte_packed != TERN_PACKED_NONE) {
+            tern_cpu_packed_row(a->wte_packed, wte, ids[row], a->c, at, count, piece);
+        } else {
+            tern_blocks_decode(a->wte_dtype, wte + (size_t)((token + at) / block) * bytes, count,
+                               piece);
+        }
 #define STEP(i, n) \
     vf_put_n(out, row * a->c + at + (i), \
              vf_fma(scale, vf_get_n(piece, i, n, false), \
@@ -79,7 +84,8 @@ static void embed_fwd_task(void *arg, int64_t task, int thread)
     (void)thread;
     const struct tern_embed_fwd_args *a = arg;
     int64_t end = (task + 1) * ROWS_TASK < a->n ? (task + 1) * ROWS_TASK : a->n;
-    bool is_stored = a->wte_dtype != TERN_F32 && a->wte_dtype != a->dtype;
+    bool is_stored =
+        a->wte_packed != TERN_PACKED_NONE || (a->wte_dtype != TERN_F32 && a->wte_dtype != a->dtype);
     for (int64_t row = task * ROWS_TASK; row < end; row++) {
         if (is_stored) {
             stored_row(a, row);

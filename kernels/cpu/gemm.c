@@ -12,6 +12,7 @@
 
 #include "kernels/blocks.h"
 #include "kernels/cpu/ops_level.h"
+#include "kernels/cpu/packed.h"
 #include "runtime/base/check.h"
 #include "runtime/base/log.h"
 
@@ -211,16 +212,15 @@ static void multiply_block(const struct gemm_job *job,
     }
 }
 
-/* d (and aux) from the sums of a tile; i, j count from the start of the matrix. */
-static void finish_tile(const struct tern_gemm_args *g,
-                        void (*finish)(const struct tern_gemm_finish *),
-                        const float *c,
-                        int64_t ldc,
-                        int64_t i,
-                        int64_t j,
-                        int64_t m,
-                        int64_t n,
-                        bool accumulate)
+void tern_gemm_finish_tile(const struct tern_gemm_args *g,
+                           void (*finish)(const struct tern_gemm_finish *),
+                           const float *c,
+                           int64_t ldc,
+                           int64_t i,
+                           int64_t j,
+                           int64_t m,
+                           int64_t n,
+                           bool accumulate)
 {
     struct tern_gemm_finish f = {.c = c,
                                  .ldc = ldc,
@@ -267,7 +267,8 @@ static void tile_task(void *arg, int64_t task, int thread)
         multiply_block(job, kb, i0, j0, m, n, c, ldc, add);
     }
     if (job->is_last && !(job->uses_d && g->epilogue == TERN_EPILOGUE_NONE)) {
-        finish_tile(g, job->kernel->finish, c, ldc, job->m0 + i0, job->n0 + j0, m, n, false);
+        tern_gemm_finish_tile(g, job->kernel->finish, c, ldc, job->m0 + i0, job->n0 + j0, m, n,
+                              false);
     }
 }
 
@@ -458,7 +459,8 @@ static void few_task(void *arg, int64_t task, int thread)
         few.b = at(tern_cpu_ptr(g->b), g->trans_b ? j * g->ldb : j, g->b_dtype);
         job->kernel->run(&few);
     }
-    finish_tile(g, job->kernel->finish, few.c, few.ldc, 0, j, few.m, few.n, g->accumulate);
+    tern_gemm_finish_tile(g, job->kernel->finish, few.c, few.ldc, 0, j, few.m, few.n,
+                          g->accumulate);
 }
 
 /* a as f32 (m, k), rounded to bf16 when that is what is computed in. */
@@ -513,8 +515,8 @@ static void run_empty(struct tern_cpu_device *device, const struct tern_gemm_arg
     memset(zeros, 0, FEW_COLUMNS * sizeof *zeros);
     for (int64_t i = 0; i < g->m; i++) {
         for (int64_t j = 0; j < g->n; j += FEW_COLUMNS) {
-            finish_tile(g, tern_gemm_generic.finish, zeros, 0, i, j, 1,
-                        min_i64(FEW_COLUMNS, g->n - j), g->accumulate);
+            tern_gemm_finish_tile(g, tern_gemm_generic.finish, zeros, 0, i, j, 1,
+                                  min_i64(FEW_COLUMNS, g->n - j), g->accumulate);
         }
     }
 }
@@ -541,6 +543,15 @@ static const struct tern_gemm_few_kernel *few_kernel(enum tern_gemm_variant vari
 #endif
     (void)variant;
     return &tern_gemm_few_generic;
+}
+
+void (*tern_gemm_finish_of(const struct tern_cpu_device *device))(const struct tern_gemm_finish *)
+{
+    enum tern_cpu_level level = device->level;
+    return few_kernel(level >= TERN_CPU_AVX512 ? TERN_GEMM_FEW_AVX512
+                      : level >= TERN_CPU_AVX2 ? TERN_GEMM_FEW_AVX2
+                                               : TERN_GEMM_FEW_GENERIC)
+        ->finish;
 }
 
 const char *tern_gemm_variant_name(enum tern_gemm_variant variant)
@@ -629,6 +640,9 @@ static tern_status multiply_slopes(struct tern_device *device, const struct tern
 tern_status tern_cpu_gemm(struct tern_device *base, const struct tern_gemm_args *args)
 {
     struct tern_cpu_device *device = tern_cpu_device_of(base);
+    if (args->b_packed != TERN_PACKED_NONE) {
+        return tern_cpu_gemm_packed(device, args);
+    }
     if (args->epilogue == TERN_EPILOGUE_DGELU) { /* a pass of its own: backward only */
         struct tern_gemm_args product = *args;
         product.epilogue = TERN_EPILOGUE_NONE;

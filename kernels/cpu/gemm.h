@@ -132,6 +132,19 @@ struct tern_gemm_few_kernel {
     void (*finish)(const struct tern_gemm_finish *finish);
 };
 
+/* d (and aux) from the sums c of a tile of m rows and n columns; i, j count from the start of the matrix. */
+void tern_gemm_finish_tile(const struct tern_gemm_args *args,
+                           void (*finish)(const struct tern_gemm_finish *),
+                           const float *c,
+                           int64_t ldc,
+                           int64_t i,
+                           int64_t j,
+                           int64_t m,
+                           int64_t n,
+                           bool accumulate);
+/* The device's level of it. */
+void (*tern_gemm_finish_of(const struct tern_cpu_device *device))(const struct tern_gemm_finish *);
+
 /* gemm_generic.c: any processor. */
 extern const struct tern_gemm_kernel tern_gemm_generic;
 extern const struct tern_gemm_few_kernel tern_gemm_few_generic;

@@ -123,7 +123,26 @@ bool tern_cpu_bf16_dot_is_fast(void)
     return value == 2;
 }
 
+bool tern_cpu_has_vnni(void)
+{
+    static atomic_int kept;
+    int value = atomic_load_explicit(&kept, memory_order_relaxed);
+    if (value == 0) {
+        unsigned a, b, c, d;
+        bool has = tern_cpu_level_found() >= TERN_CPU_AVX512 &&
+                   __get_cpuid_count(7, 0, &a, &b, &c, &d) && has_bit(c, 11);
+        value = (int)has + 1;
+        atomic_store_explicit(&kept, value, memory_order_relaxed);
+    }
+    return value == 2;
+}
+
 #else /* not x86-64 */
+
+bool tern_cpu_has_vnni(void)
+{
+    return false;
+}
 
 enum tern_cpu_level tern_cpu_level_found(void)
 {

@@ -102,6 +102,7 @@ static void build_embed_fwd(struct tern_instance *in)
     } else {
         TENSOR(in, embed_fwd, wte, in->storage, TERN_ROLE_IN, args->v, args->c);
     }
+    args->wte_packed = (enum tern_packed)d[EMBED_KIND];
     if (d[EMBED_WPE]) {
         int64_t rows = args->first_position + args->t;
         TENSOR(in, embed_fwd, wpe, in->storage, TERN_ROLE_IN, rows, args->c);
@@ -298,6 +299,10 @@ static void build_gemm(struct tern_instance *in)
     if (d[GEMM_STORED]) {
         args->b_dtype = (enum tern_dtype)d[GEMM_STORED];
         args->ldb = k + pad * tern_dtype_block_elements(args->b_dtype);
+    }
+    args->b_packed = (enum tern_packed)d[GEMM_KIND];
+    if (tern_packed_is_codes(args->b_packed)) {
+        args->compute = TERN_I8;
     }
     enum tern_role role = args->accumulate ? TERN_ROLE_IN_OUT : TERN_ROLE_OUT;
     TENSOR(in, gemm, a, args->a_dtype, TERN_ROLE_IN, ta ? k : m, ta ? m : k)->stride = args->lda;
@@ -704,6 +709,27 @@ static void build_moe_combine(struct tern_instance *in)
     TENSOR(in, moe_combine, out, in->storage, TERN_ROLE_OUT, n, c)->length = k;
 }
 
+static void build_pack(struct tern_instance *in)
+{
+    const int64_t *d = in->c.dim;
+    struct tern_pack_args *args = &in->args.pack.pack;
+    int64_t n = d[PACK_N], k = d[PACK_K];
+    *args = (struct tern_pack_args){.n = n,
+                                    .k = k,
+                                    .trans_src = d[PACK_TRANS] != 0,
+                                    .src_dtype = (enum tern_dtype)d[PACK_STORED],
+                                    .packed = (enum tern_packed)d[PACK_PACKED]};
+    args->src_dtype = d[PACK_STORED] ? args->src_dtype : in->storage;
+    args->ld = (args->trans_src ? n : k) + d[PACK_PAD] * tern_dtype_block_elements(args->src_dtype);
+    weights(TENSOR(in, pack, pack.src, TERN_U8, TERN_ROLE_IN, args->trans_src ? k : n,
+                   args->trans_src ? n : k),
+            args->src_dtype, args->ld);
+    struct tern_tensor *ids = TENSOR(in, pack, ids, TERN_I32, TERN_ROLE_IN, 1, n);
+    ids->fill = TERN_FILL_ORDER;
+    ids->limit = n;
+    TENSOR(in, pack, out, TERN_F32, TERN_ROLE_OUT, n, k);
+}
+
 static void set_limits(struct tern_instance *in)
 {
     struct tern_op_limits *limits = &in->limits;
@@ -761,6 +787,7 @@ void tern_build_shapes(struct tern_instance *in)
         [TERN_OP_SOFTCAP] = build_softcap,
         [TERN_OP_MOE_ROUTE] = build_moe_route,
         [TERN_OP_MOE_COMBINE] = build_moe_combine,
+        [TERN_OP_PACK] = build_pack,
     };
     build[in->c.op](in);
     set_limits(in);

@@ -9,18 +9,19 @@
 #include <string.h>
 
 enum {
-    CASES_MAX = 2048
+    CASES_MAX = 4096
 };
 
 static const char *const g_dims[TERN_OP_COUNT][TERN_CASE_DIMS] = {
     [TERN_OP_EMBED_FWD] = {"n", "t", "c", "v", "wpe", "first", "docs", "scaled", "stored",
-                           "places"},
+                            "places", "packed"},
     [TERN_OP_EMBED_BWD] = {"n", "t", "c", "v", "wpe", "first", "docs", "scaled", "stored"},
     [TERN_OP_NORM_FWD] = {"n", "c", "rms", "residual", "inplace", "beta", "stats", "acc", "heads",
                           "layout"},
     [TERN_OP_NORM_BWD] = {"n", "c", "rms", "residual", "inplace", "beta", "stats", "acc", "heads",
                           "layout"},
-    [TERN_OP_GEMM] = {"m", "n", "k", "ta", "tb", "acc", "epilogue", "mix", "pad", "stored"},
+    [TERN_OP_GEMM] = {"m", "n", "k", "ta", "tb", "acc", "epilogue", "mix", "pad", "stored",
+                      "packed"},
     [TERN_OP_BIAS_BWD] = {"rows", "n", "pad", "acc"},
     [TERN_OP_GEMM_BIAS_BWD] = {"m", "n", "k", "acc", "of_a", "turned", "pad"},
     [TERN_OP_ATTENTION_FWD] = {"b", "tq", "tkv", "h", "k", "d", "layout", "window", "lse", "docs",
@@ -44,6 +45,7 @@ static const char *const g_dims[TERN_OP_COUNT][TERN_CASE_DIMS] = {
     [TERN_OP_SOFTCAP] = {"n", "cap", "inplace"},
     [TERN_OP_MOE_ROUTE] = {"n", "experts", "top", "normalise"},
     [TERN_OP_MOE_COMBINE] = {"n", "top", "c"},
+    [TERN_OP_PACK] = {"n", "k", "pad", "trans", "stored", "packed"},
 };
 
 static const char *const g_data[TERN_DATA_COUNT] = {"normal", "mean",  "denormal", "one_hot",
@@ -574,6 +576,55 @@ static void add_stored(void)
     add(TERN_OP_EMBED_FWD, TERN_DATA_NORMAL, DIMS(6, 3, 67, 5, 1, 0, 0, 1, TERN_BF16));
 }
 
+/* Packed weights of a type: products of a few rows, of a batch, of many, and of one more than a strip of outputs. */
+static void add_packed_type(int64_t type, int64_t packed, int64_t k)
+{
+    static const int64_t rows[] = {1, 2, 3, 4, 7, 13, 16, 17, 41};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int64_t mix = i % 2 == 0 ? MIX_STORED : MIX_WIDE_D, odd = (int64_t)(i & 1);
+        add(TERN_OP_GEMM, TERN_DATA_NORMAL,
+            DIMS(rows[i], 33 + 16 * odd, k, 0, 1, 0, (int64_t)(i % 3), mix, odd, type, packed));
+    }
+    add(TERN_OP_PACK, TERN_DATA_NORMAL, DIMS(35, k, 0, 0, type, packed));
+    add(TERN_OP_PACK, TERN_DATA_NORMAL, DIMS(16, k, 1, 0, type, packed));
+    add(TERN_OP_EMBED_FWD, TERN_DATA_NORMAL, DIMS(6, 3, k, 37, 1, 0, 0, 1, type, 0, packed));
+    bench(TERN_OP_GEMM, DIMS(1, 2048, 2048, 0, 1, 0, 0, MIX_STORED, 0, type, packed));
+    bench(TERN_OP_GEMM, DIMS(16, 2048, 2048, 0, 1, 0, 0, MIX_STORED, 0, type, packed));
+    bench(TERN_OP_GEMM, DIMS(256, 2048, 2048, 0, 1, 0, 0, MIX_STORED, 0, type, packed));
+}
+
+static void add_packed(void)
+{
+    for (int64_t type = 0; type < TERN_DTYPE_COUNT; type++) {
+        enum tern_dtype dtype = (enum tern_dtype)type;
+        int64_t block = tern_dtype_block_elements(dtype);
+        if (tern_dtype_is_stored(dtype)) {
+            add_packed_type(type, tern_packed_for(dtype), block == 1 ? 77 : block * (type % 2 + 1));
+        }
+    }
+    /* what is stored plainly, by value and encoded; (k, n) too */
+    static const int64_t kinds[] = {TERN_PACKED_F32, TERN_PACKED_BF16, TERN_PACKED_Q8,
+                                    TERN_PACKED_Q4};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        int64_t k = tern_packed_is_codes((enum tern_packed)kinds[i]) ? 352 : 301;
+        add_packed_type(0, kinds[i], k);
+        add(TERN_OP_PACK, TERN_DATA_NORMAL, DIMS(35, k, 3, 1, 0, kinds[i]));
+        add(TERN_OP_PACK, TERN_DATA_ZERO, DIMS(5, k, 0, 0, 0, kinds[i]));
+        add(TERN_OP_GEMM, TERN_DATA_ZERO, DIMS(5, 20, k, 0, 1, 0, 0, MIX_STORED, 0, 0, kinds[i]));
+        add(TERN_OP_GEMM, TERN_DATA_DENORMAL,
+            DIMS(5, 20, k, 0, 1, 0, 0, MIX_STORED, 0, 0, kinds[i]));
+    }
+    add(TERN_OP_PACK, TERN_DATA_NORMAL, DIMS(20, 256, 0, 0, TERN_Q6_K, TERN_PACKED_Q8));
+    add(TERN_OP_PACK, TERN_DATA_NORMAL, DIMS(20, 96, 0, 0, TERN_Q5_1, TERN_PACKED_Q4));
+    /* several tasks of rows and of strips, chunks of rows */
+    add(TERN_OP_GEMM, TERN_DATA_NORMAL,
+        DIMS(350, 70, 64, 0, 1, 0, 0, MIX_STORED, 0, TERN_Q5_1, TERN_PACKED_Q5A));
+    add(TERN_OP_GEMM, TERN_DATA_NORMAL,
+        DIMS(130, 40, 1536, 0, 1, 0, 1, MIX_ALL, 0, TERN_Q8_0, TERN_PACKED_Q8));
+    add(TERN_OP_GEMM, TERN_DATA_NORMAL,
+        DIMS(3, 3000, 32, 0, 1, 0, 0, MIX_STORED, 0, TERN_Q4_0, TERN_PACKED_Q4));
+}
+
 static void add_experts(void)
 {
     static const int64_t shapes[][3] = {{1, 1, 1},  {1, 8, 2},   {7, 8, 2},    {33, 5, 3},
@@ -658,6 +709,7 @@ const struct tern_case *tern_cases_build(int *count_out)
         add_caps();
         add_experts();
         add_stored();
+        add_packed();
         add_shifts();
     }
     *count_out = g_count;

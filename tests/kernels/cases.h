@@ -47,7 +47,8 @@ enum {
     EMBED_DOCS,
     EMBED_SCALED,
     EMBED_STORED,
-    EMBED_PLACES /* rows say where they stand */
+    EMBED_PLACES, /* rows say where they stand */
+    EMBED_KIND    /* enum tern_packed: from what is stored */
 };
 enum {
     NORM_N,
@@ -71,7 +72,8 @@ enum {
     GEMM_EPILOGUE,
     GEMM_MIX,
     GEMM_PAD, /* of a stored b in blocks */
-    GEMM_STORED
+    GEMM_STORED,
+    GEMM_KIND /* the same */
 };
 enum {
     BIAS_ROWS,
@@ -184,6 +186,15 @@ enum {
     COMBINE_N,
     COMBINE_TOP,
     COMBINE_C
+};
+/* Read back by embed_fwd. */
+enum {
+    PACK_N,
+    PACK_K,
+    PACK_PAD, /* of src, in blocks */
+    PACK_TRANS,
+    PACK_STORED, /* 0: storage */
+    PACK_PACKED
 };
 
 /* Norm: dense rows; strides of their own for x and out (or dy); equal strides and in place (out is x, with a copy; dx

@@ -404,6 +404,62 @@ static void buffer_fini(struct buffer *buffer, struct tern_device *device)
     tern_free(buffer->after);
 }
 
+tern_status tern_instance_pack(enum tern_op op,
+                               union tern_args *args,
+                               struct tern_device *device,
+                               struct tern_dptr *block_out)
+{
+    struct tern_gemm_args *gemm = &args->gemm;
+    struct tern_embed_fwd_args *embed = &args->embed_fwd;
+    struct tern_pack_args pack = {0};
+    *block_out = (struct tern_dptr){0};
+    if (op == TERN_OP_GEMM && gemm->b_packed != TERN_PACKED_NONE) {
+        pack = (struct tern_pack_args){.src = gemm->b,
+                                       .n = gemm->n,
+                                       .k = gemm->k,
+                                       .ld = gemm->ldb,
+                                       .src_dtype = gemm->b_dtype,
+                                       .packed = gemm->b_packed};
+    } else if (op == TERN_OP_EMBED_FWD && embed->wte_packed != TERN_PACKED_NONE) {
+        pack = (struct tern_pack_args){.src = embed->wte,
+                                       .n = embed->v,
+                                       .k = embed->c,
+                                       .ld = embed->c,
+                                       .src_dtype = embed->wte_dtype == TERN_F32 ? embed->dtype
+                                                                                 : embed->wte_dtype,
+                                       .packed = embed->wte_packed};
+    } else if (op == TERN_OP_PACK) {
+        pack = args->pack.pack;
+    } else {
+        return TERN_OK;
+    }
+    size_t bytes = tern_packed_bytes(device, pack.packed, pack.n, pack.k);
+    if (bytes == 0) {
+        return tern_fail(TERN_ERR_UNSUPPORTED, "no packed weights");
+    }
+    TERN_RETURN_IF_ERR(device->ops->device->alloc(device, "test", bytes, block_out));
+    pack.dst = *block_out;
+    struct tern_dptr *place = op == TERN_OP_GEMM        ? &gemm->b
+                              : op == TERN_OP_EMBED_FWD ? &embed->wte
+                                                        : &args->pack.pack.dst;
+    *place = *block_out;
+    return op == TERN_OP_PACK ? TERN_OK : tern_op_pack(device, &pack);
+}
+
+static tern_status pack_and_read(struct tern_device *device, const struct tern_pack_and_read *args)
+{
+    TERN_RETURN_IF_ERR(tern_op_pack(device, &args->pack));
+    return tern_op_embed_fwd(device,
+                             &(struct tern_embed_fwd_args){.ids = args->ids,
+                                                           .wte = args->pack.dst,
+                                                           .out = args->out,
+                                                           .n = args->pack.n,
+                                                           .t = 1,
+                                                           .c = args->pack.k,
+                                                           .v = args->pack.n,
+                                                           .wte_packed = args->pack.packed});
+}
+
 tern_status tern_instance_call(enum tern_op op,
                                const union tern_args *args,
                                struct tern_device *device)
@@ -458,6 +514,8 @@ tern_status tern_instance_call(enum tern_op op,
         return tern_op_moe_route(device, &args->moe_route);
     case TERN_OP_MOE_COMBINE:
         return tern_op_moe_combine(device, &args->moe_combine);
+    case TERN_OP_PACK:
+        return pack_and_read(device, &args->pack);
     default:
         return tern_fail(TERN_ERR_ARGUMENT, "there is no op number %d", (int)op);
     }
@@ -511,6 +569,7 @@ tern_status tern_instance_run(const struct tern_instance *in,
 {
     struct buffer buffers[TERN_TENSORS_MAX] = {0};
     union tern_args args = in->args;
+    struct tern_dptr packed = {0};
     tern_status status = TERN_OK;
     *result_out = (struct tern_result){.count = in->tensor_count};
     problem_out[0] = '\0';
@@ -518,6 +577,7 @@ tern_status tern_instance_run(const struct tern_instance *in,
         TERN_GOTO_IF_ERR(status, buffer_init(&buffers[i], in, i, device), out);
     }
     set_pointers(in, buffers, &args);
+    TERN_GOTO_IF_ERR(status, tern_instance_pack(in->c.op, &args, device, &packed), out);
     int64_t before = tern_mem_stats().total_blocks;
     TERN_GOTO_IF_ERR(status, tern_instance_call(in->c.op, &args, device), out);
     int64_t allocated = tern_mem_stats().total_blocks - before;
@@ -534,6 +594,9 @@ tern_status tern_instance_run(const struct tern_instance *in,
         inspect(&in->tensors[i], b, result_out->value[i], problem_out);
     }
 out:
+    if (!tern_dptr_is_null(packed)) {
+        device->ops->device->free(device, packed);
+    }
     for (int i = 0; i < in->tensor_count; i++) {
         buffer_fini(&buffers[i], device);
     }

@@ -66,6 +66,12 @@ struct tern_paged_args {
     struct tern_paged_attention_args attend;
 };
 
+/* pack, and what reads it back: rows ids of what was packed, as f32. */
+struct tern_pack_and_read {
+    struct tern_pack_args pack; /* dst is the test's */
+    struct tern_dptr ids, out;
+};
+
 union tern_args {
     struct tern_embed_fwd_args embed_fwd;
     struct tern_embed_bwd_args embed_bwd;
@@ -88,6 +94,7 @@ union tern_args {
     struct tern_softcap_args softcap;
     struct tern_moe_route_args moe_route;
     struct tern_moe_combine_args moe_combine;
+    struct tern_pack_and_read pack;
 };
 
 struct tern_instance {
@@ -127,6 +134,12 @@ TERN_MUST_CHECK tern_status tern_instance_run(const struct tern_instance *in,
                                               struct tern_result *result_out,
                                               char problem_out[TERN_PROBLEM_BYTES]);
 void tern_result_free(struct tern_result *result);
+/* The weights of a call that takes them packed, packed into *block_out, which takes their place in args: owned. A null
+ * block where the call takes them as they are. */
+TERN_MUST_CHECK tern_status tern_instance_pack(enum tern_op op,
+                                               union tern_args *args,
+                                               struct tern_device *device,
+                                               struct tern_dptr *block_out);
 /* The wrapper of the op on arguments whose pointers are set. */
 TERN_MUST_CHECK tern_status tern_instance_call(enum tern_op op,
                                                const union tern_args *args,

@@ -243,6 +243,12 @@ static double slope_magnitude(enum tern_act act, double x)
     return 1.5 + inner;
 }
 
+/* What a factor of a product is rounded to; rows that become codes are taken as they are. */
+static enum tern_dtype rounded_to(const struct tern_gemm_args *args)
+{
+    return args->compute == TERN_I8 ? TERN_F32 : args->compute;
+}
+
 static void gemm(struct tern_instance *in, const struct view *v)
 {
     const struct tern_gemm_args *args = &in->args.gemm;
@@ -260,7 +266,7 @@ static void gemm(struct tern_instance *in, const struct view *v)
                 double x = args->trans_a ? a[p * args->lda + i] : a[i * args->lda + p];
                 double y = args->trans_b ? b[j * args->ldb + p] : b[p * args->ldb + j];
                 double term =
-                    tern_value_round(args->compute, x) * tern_value_round(args->compute, y);
+                    tern_value_round(rounded_to(args), x) * tern_value_round(rounded_to(args), y);
                 sum += fabs(term);
                 product += term;
             }
