@@ -1,23 +1,11 @@
-/* infer.c - tokens in, logits out, keys and values kept: memory, embeddings, positions, the head. */
+/* infer.c - the inference pass over many sequences: its memory, and what it is made of. */
 #include "models/infer_impl.h"
 #include "runtime/base/check.h"
 #include "runtime/base/mem.h"
 
-#include <string.h>
-
-enum {
-    LOGIT_BYTES = 4 << 20, /* made at a time */
-    LOGIT_ROWS = 16        /* at least, if asked for as many */
-};
-
 static int64_t max_i64(int64_t a, int64_t b)
 {
     return a > b ? a : b;
-}
-
-static int64_t min_i64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
 }
 
 static struct tern_dptr take(uint64_t base, uint64_t *used, int64_t elements, enum tern_dtype dtype)
@@ -42,24 +30,34 @@ static int64_t up_width(const struct tern_model_config *c)
     return c->features.is_gated ? 2 * c->ff_width : c->ff_width;
 }
 
-/* Positions that a rotary table has: all, or those of one call where they depend on the length. */
-static int64_t table_positions(const struct tern_sequence *infer)
+static int64_t qkv_width(const struct tern_model_config *c)
 {
-    return tern_rope_follows_length(&infer->model->config) ? infer->options.chunk
-                                                           : infer->options.positions;
+    return q_width(c) + 2 * kv_width(c);
 }
 
-static void place_experts(struct tern_sequence *infer, uint64_t base, uint64_t *used)
+static int64_t table_row_max(const struct tern_infer_options *options)
+{
+    return (options->context + TERN_KV_BLOCK - 1) / TERN_KV_BLOCK;
+}
+
+/* Numbers of the largest run. */
+static int64_t numbers_max(const struct tern_infer_options *options)
+{
+    int64_t of_part = 2 + table_row_max(options);
+    return 3 * options->rows + options->logit_rows + 1 + options->sequences * of_part;
+}
+
+static void place_experts(struct tern_infer *infer, uint64_t base, uint64_t *used)
 {
     const struct tern_model_config *c = &infer->model->config;
     enum tern_dtype dtype = infer->model->dtype;
-    int64_t n = infer->options.chunk;
+    int64_t n = infer->options.rows;
     int64_t pairs = n * c->experts_used;
     infer->router_logits = take(base, used, n * c->experts, dtype);
     infer->chosen = take(base, used, pairs, TERN_I32);
     infer->shares = take(base, used, pairs, TERN_F32);
     infer->pairs = take(base, used, pairs, TERN_I32);
-    infer->rows = take(base, used, pairs, TERN_I32);
+    infer->pair_rows = take(base, used, pairs, TERN_I32);
     infer->starts = take(base, used, c->experts + 1, TERN_I32);
     infer->gathered = take(base, used, pairs * c->width, dtype);
     infer->expert_out = take(base, used, pairs * c->width, dtype);
@@ -67,30 +65,31 @@ static void place_experts(struct tern_sequence *infer, uint64_t base, uint64_t *
     infer->expert_act = take(base, used, pairs * c->expert_ff_width, dtype);
 }
 
-static void place_rope(struct tern_sequence *infer, uint64_t base, uint64_t *used)
+static void place_rope(struct tern_infer *infer, uint64_t base, uint64_t *used)
 {
     const struct tern_model_config *c = &infer->model->config;
-    int64_t count = table_positions(infer) * (c->rope_width / 2);
+    int64_t count = infer->options.context * (c->rope_width / 2);
     for (int i = 0; i < (c->rope_theta_local > 0 ? 2 : 1); i++) {
         infer->cos[i] = take(base, used, count, TERN_F32);
         infer->sin[i] = take(base, used, count, TERN_F32);
     }
 }
 
-static size_t place(struct tern_sequence *infer, uint64_t base)
+static size_t place(struct tern_infer *infer, uint64_t base)
 {
     const struct tern_model_config *c = &infer->model->config;
+    const struct tern_infer_options *options = &infer->options;
     enum tern_dtype dtype = infer->model->dtype;
-    int64_t n = infer->options.chunk;
+    int64_t n = options->rows;
+    int64_t pool_bytes = options->blocks * (int64_t)infer->block_bytes;
     uint64_t used = 0;
-    infer->logit_rows = min_i64(n, max_i64(LOGIT_ROWS, LOGIT_BYTES / (c->vocab_size * 4)));
-    infer->ids = take(base, &used, n, TERN_I32);
-    infer->cache = take(base, &used, c->layers * infer->options.positions * 2 * kv_width(c), dtype);
+    infer->numbers = take(base, &used, numbers_max(options), TERN_I32);
+    infer->pools = take(base, &used, c->layers * pool_bytes, TERN_U8);
     infer->x = take(base, &used, n * c->width, dtype);
     infer->x2 = take(base, &used, n * c->width, dtype);
     infer->branch = take(base, &used, n * c->width, dtype);
     infer->norm = take(base, &used, n * c->width, dtype);
-    infer->q = take(base, &used, n * q_width(c), dtype);
+    infer->qkv = take(base, &used, n * qkv_width(c), dtype);
     infer->att = take(base, &used, n * q_width(c), dtype);
     if (c->experts > 0) {
         place_experts(infer, base, &used);
@@ -98,89 +97,116 @@ static size_t place(struct tern_sequence *infer, uint64_t base)
         infer->up = take(base, &used, n * up_width(c), dtype);
         infer->act = take(base, &used, n * c->ff_width, dtype);
     }
-    infer->logits = take(base, &used, infer->logit_rows * c->vocab_size, TERN_F32);
-    infer->targets = take(base, &used, infer->logit_rows, TERN_I32);
-    infer->nll = take(base, &used, infer->logit_rows, TERN_F32);
+    infer->picked = take(base, &used, options->logit_rows * c->width, dtype);
+    infer->logits = take(base, &used, options->logit_rows * c->vocab_size, TERN_F32);
+    if (dtype != TERN_F32) {
+        infer->hidden = take(base, &used, n * c->width, TERN_F32);
+    }
     if (!c->features.has_positions) {
         place_rope(infer, base, &used);
     }
     return used;
 }
 
-/* Tables of `count` positions from `first` on, of a sequence of infer->length tokens. */
-static tern_status upload_rope(struct tern_sequence *infer, int64_t first, int64_t count)
+static size_t layer_block_bytes(const struct tern_model *model,
+                                const struct tern_device *device,
+                                enum tern_dtype kv_dtype)
 {
-    const struct tern_model_config *c = &infer->model->config;
-    const struct tern_device_table *table = infer->device->ops->device;
-    int64_t values = count * (c->rope_width / 2);
-    size_t bytes = (size_t)values * sizeof(float);
-    float *tables = tern_alloc("rope", 2 * bytes);
-    tern_status status = TERN_OK;
-    if (tables == NULL) {
-        return tern_fail(TERN_ERR_MEMORY, "cannot allocate rotary tables of %lld values",
-                         (long long)(2 * values));
-    }
-    for (int i = 0; i < (c->rope_theta_local > 0 ? 2 : 1) && status == TERN_OK; i++) {
-        tern_rope_tables(c, i == 1, infer->length, first, count, tables, tables + values);
-        status = table->upload(infer->device, infer->cos[i], tables, bytes);
-        if (status == TERN_OK) {
-            status = table->upload(infer->device, infer->sin[i], tables + values, bytes);
-        }
-    }
-    tern_free(tables);
-    return status;
+    const struct tern_model_config *c = &model->config;
+    return tern_kv_block_bytes(device, c->kv_heads, c->head_width, kv_dtype);
 }
 
-static tern_status prepare_device(struct tern_sequence *infer)
+size_t tern_infer_block_bytes(const struct tern_model *model,
+                              struct tern_device *device,
+                              enum tern_dtype kv_dtype)
+{
+    return (size_t)model->config.layers * layer_block_bytes(model, device, kv_dtype);
+}
+
+size_t tern_infer_bytes(const struct tern_model *model,
+                        struct tern_device *device,
+                        const struct tern_infer_options *options)
+{
+    struct tern_infer infer = {
+        .model = model,
+        .options = *options,
+        .block_bytes = layer_block_bytes(model, device, options->kv_dtype),
+    };
+    return place(&infer, 0);
+}
+
+static tern_status prepare_device(struct tern_infer *infer)
 {
     const struct tern_model_config *c = &infer->model->config;
     int64_t experts = c->experts > 0 ? c->experts_used : 1;
+    int64_t widest = max_i64(up_width(c), 2 * c->expert_ff_width);
     struct tern_op_limits limits = {
-        .rows = max_i64(infer->options.chunk * experts, infer->logit_rows),
-        .sequence = infer->options.positions,
-        .width =
-            max_i64(max_i64(up_width(c), 2 * c->expert_ff_width), max_i64(c->width, q_width(c))),
+        .rows = max_i64(infer->options.rows * experts, infer->options.logit_rows),
+        .sequence = infer->options.context,
+        .width = max_i64(widest, max_i64(c->width, qkv_width(c))),
         .heads = c->heads,
         .kv_heads = c->kv_heads,
         .head_width = c->head_width,
-        .batch = 1,
+        .batch = infer->options.sequences,
         .vocab = c->vocab_size,
     };
     size_t bytes;
     return tern_device_prepare(infer->device, &limits, &bytes);
 }
 
-/* Host memory that calls need. */
-static tern_status take_host(struct tern_sequence *infer)
+/* Host memory that runs need. */
+static tern_status take_host(struct tern_infer *infer)
 {
     const struct tern_model_config *c = &infer->model->config;
+    infer->numbers_host =
+        tern_alloc_zero("infer", (size_t)numbers_max(&infer->options), sizeof *infer->numbers_host);
     if (c->experts > 0) {
         infer->starts_host =
             tern_alloc_zero("infer", (size_t)c->experts + 1, sizeof *infer->starts_host);
     }
-    if (c->rope_scaling == TERN_ROPE_LONGROPE) {
-        infer->ids_host =
-            tern_alloc_zero("infer", (size_t)infer->options.positions, sizeof *infer->ids_host);
-    }
-    bool is_whole = (c->experts == 0 || infer->starts_host != NULL) &&
-                    (c->rope_scaling != TERN_ROPE_LONGROPE || infer->ids_host != NULL);
+    bool is_whole = infer->numbers_host != NULL && (c->experts == 0 || infer->starts_host != NULL);
     return is_whole ? TERN_OK
                     : tern_fail(TERN_ERR_MEMORY, "cannot allocate buffers of an inference pass");
 }
 
-tern_status tern_sequence_create(const struct tern_model *model,
-                                 struct tern_device *device,
-                                 const struct tern_placed *weights,
-                                 const struct tern_sequence_options *options,
-                                 struct tern_sequence **out)
+static tern_status check_options(const struct tern_model *model,
+                                 const struct tern_device *device,
+                                 const struct tern_infer_options *options)
 {
-    TERN_CHECK(options->positions <= model->config.context && options->chunk >= 1);
-    struct tern_sequence *infer = tern_alloc_zero("infer", 1, sizeof *infer);
+    TERN_CHECK(options->rows >= 1 && options->sequences >= 1 && options->blocks >= 1);
+    TERN_CHECK(options->context >= 1 && options->context <= model->config.context);
+    TERN_CHECK(options->logit_rows >= 0);
+    if (options->blocks > INT32_MAX / TERN_KV_BLOCK) {
+        return tern_fail(TERN_ERR_INPUT, "%lld blocks of keys and values, expected at most %d",
+                         (long long)options->blocks, INT32_MAX / TERN_KV_BLOCK);
+    }
+    if (layer_block_bytes(model, device, options->kv_dtype) == 0) {
+        return tern_fail(TERN_ERR_UNSUPPORTED,
+                         "backend %s keeps no keys and values of %s in blocks",
+                         device->ops->device->name, tern_dtype_name(options->kv_dtype));
+    }
+    return TERN_OK;
+}
+
+tern_status tern_infer_create(const struct tern_model *model,
+                              struct tern_device *device,
+                              const struct tern_placed *weights,
+                              const struct tern_infer_options *options,
+                              struct tern_infer **out)
+{
+    TERN_RETURN_IF_ERR(check_options(model, device, options));
+    struct tern_infer *infer = tern_alloc_zero("infer", 1, sizeof *infer);
     if (infer == NULL) {
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate an inference pass");
     }
-    *infer = (struct tern_sequence){
-        .model = model, .device = device, .weights = weights, .options = *options};
+    *infer = (struct tern_infer){
+        .model = model,
+        .device = device,
+        .weights = weights,
+        .options = *options,
+        .block_bytes = layer_block_bytes(model, device, options->kv_dtype),
+        .length = options->context,
+    };
     size_t bytes = place(infer, 0);
     tern_status status;
     TERN_GOTO_IF_ERR(status, tern_infer_layers_init(infer), fail);
@@ -189,202 +215,46 @@ tern_status tern_sequence_create(const struct tern_model *model,
     TERN_GOTO_IF_ERR(status, device->ops->device->alloc(device, "infer", bytes, &infer->memory),
                      fail);
     place(infer, infer->memory.addr);
-    if (!model->config.features.has_positions && !tern_rope_follows_length(&model->config)) {
-        infer->length = options->positions;
-        TERN_GOTO_IF_ERR(status, upload_rope(infer, 0, options->positions), fail);
-    }
     *out = infer;
     return TERN_OK;
 fail:
-    tern_sequence_destroy(infer);
+    tern_infer_destroy(infer);
     return status;
 }
 
-void tern_sequence_destroy(struct tern_sequence *infer)
+void tern_infer_destroy(struct tern_infer *infer)
 {
     if (infer == NULL) {
         return;
     }
-    infer->device->ops->device->free(infer->device, infer->memory);
+    const struct tern_device_table *table = infer->device->ops->device;
+    if (infer->logits_host != NULL) {
+        table->unpin(infer->device, infer->logits_host);
+    }
+    if (infer->hidden_host != NULL) {
+        table->unpin(infer->device, infer->hidden_host);
+    }
+    table->free(infer->device, infer->memory);
     tern_infer_layers_fini(infer);
+    tern_free(infer->numbers_host);
     tern_free(infer->starts_host);
-    tern_free(infer->ids_host);
     tern_free(infer);
 }
 
-int64_t tern_sequence_position(const struct tern_sequence *infer)
+tern_status tern_infer_copy_block(struct tern_infer *infer, int32_t from, int32_t to)
 {
-    return infer->position;
-}
-
-void tern_sequence_rewind(struct tern_sequence *infer, int64_t position)
-{
-    TERN_CHECK(position >= 0 && position <= infer->position);
-    infer->position = position;
-}
-
-void tern_sequence_expect(struct tern_sequence *infer, int64_t length)
-{
-    infer->expected = length;
-}
-
-static tern_status embed(struct tern_sequence *infer, const int32_t *ids, int64_t n)
-{
-    const struct tern_model *model = infer->model;
-    float scale = tern_model_embedding_scale(&model->config, model->dtype);
-    TERN_RETURN_IF_ERR(infer->device->ops->device->upload(infer->device, infer->ids, ids,
-                                                          (size_t)n * sizeof *ids));
-    return tern_op_embed_fwd(infer->device, &(struct tern_embed_fwd_args){
-                                                .ids = infer->ids,
-                                                .wte = infer->embedding->data,
-                                                .wpe = infer->positions,
-                                                .out = infer->x,
-                                                .n = n,
-                                                .t = n,
-                                                .c = model->config.width,
-                                                .v = model->config.vocab_size,
-                                                .first_position = infer->position,
-                                                .scale = scale != 1 ? scale : 0,
-                                                .dtype = model->dtype,
-                                                .wte_dtype = infer->embedding->dtype,
-                                            });
-}
-
-/* n tokens through the model, their keys and values into the cache. */
-static tern_status forward(struct tern_sequence *infer, const int32_t *ids, int64_t n)
-{
-    if (tern_rope_follows_length(&infer->model->config)) {
-        TERN_RETURN_IF_ERR(upload_rope(infer, infer->position, n));
+    const struct tern_infer_options *options = &infer->options;
+    if (from < 0 || to < 0 || from >= options->blocks || to >= options->blocks) {
+        return tern_fail(TERN_ERR_ARGUMENT, "copy of block %d to %d, expected 0 to %lld", from, to,
+                         (long long)(options->blocks - 1));
     }
-    TERN_RETURN_IF_ERR(embed(infer, ids, n));
-    TERN_RETURN_IF_ERR(tern_infer_run_layers(infer, n));
-    infer->position += n;
-    return TERN_OK;
-}
-
-/* The length that rotary positions of the next n tokens go by. A longrope has one set of factors up
- * to its original context and one beyond: a sequence that crosses it is computed anew, so that all of
- * its keys are of one set, as a pass over the whole would make them. */
-static tern_status follow_length(struct tern_sequence *infer, int64_t n)
-{
-    const struct tern_model_config *c = &infer->model->config;
-    int64_t before = infer->length;
-    infer->length = max_i64(infer->position + n, infer->expected);
-    bool was_long = before > c->rope_original_context;
-    bool is_long = infer->length > c->rope_original_context;
-    if (c->rope_scaling != TERN_ROPE_LONGROPE || infer->position == 0 || was_long == is_long) {
-        return TERN_OK;
-    }
-    int64_t count = infer->position;
-    infer->position = 0;
-    while (infer->position < count) {
-        int64_t step = min_i64(infer->options.chunk, count - infer->position);
-        TERN_RETURN_IF_ERR(forward(infer, infer->ids_host + infer->position, step));
-    }
-    return TERN_OK;
-}
-
-static tern_status append(struct tern_sequence *infer, const int32_t *ids, int64_t n)
-{
-    TERN_CHECK(n >= 1 && n <= infer->options.chunk);
-    if (infer->position + n > infer->options.positions) {
-        return tern_fail(TERN_ERR_INPUT,
-                         "the sequence would be %lld tokens long, the limit is %lld",
-                         (long long)(infer->position + n), (long long)infer->options.positions);
-    }
-    TERN_RETURN_IF_ERR(follow_length(infer, n));
-    if (infer->ids_host != NULL) {
-        memcpy(infer->ids_host + infer->position, ids, (size_t)n * sizeof *ids);
-    }
-    return forward(infer, ids, n);
-}
-
-/* Logits of rows [first, first + rows) of the normalised stream, on the device; no cap yet. */
-static tern_status head(struct tern_sequence *infer, int64_t first, int64_t rows)
-{
-    const struct tern_model *model = infer->model;
-    const struct tern_matrix *matrix = &infer->head;
-    return tern_op_gemm(
-        infer->device,
-        &(struct tern_gemm_args){
-            .a = tern_dptr_at(infer->norm, first * model->config.width, model->dtype),
-            .b = matrix->weight,
-            .d = infer->logits,
-            .m = rows,
-            .n = matrix->out,
-            .k = matrix->in,
-            .lda = matrix->in,
-            .ldb = matrix->ld,
-            .ldd = matrix->out,
-            .trans_b = matrix->is_out_in,
-            .a_dtype = model->dtype,
-            .b_dtype = matrix->dtype,
-            .d_dtype = TERN_F32,
-            .compute = model->dtype,
-        });
-}
-
-/* Logits of rows [first, first + rows) to host memory. */
-static tern_status read_logits(struct tern_sequence *infer, int64_t first, int64_t rows, float *out)
-{
-    const struct tern_model_config *c = &infer->model->config;
-    for (int64_t done = 0; done < rows; done += infer->logit_rows) {
-        int64_t some = min_i64(rows - done, infer->logit_rows);
-        TERN_RETURN_IF_ERR(head(infer, first + done, some));
-        if (c->logit_softcap > 0) {
-            TERN_RETURN_IF_ERR(tern_op_softcap(infer->device, &(struct tern_softcap_args){
-                                                                  .x = infer->logits,
-                                                                  .y = infer->logits,
-                                                                  .n = some * c->vocab_size,
-                                                                  .cap = c->logit_softcap,
-                                                              }));
-        }
-        TERN_RETURN_IF_ERR(infer->device->ops->device->download(
-            infer->device, out + done * c->vocab_size, infer->logits,
-            (size_t)(some * c->vocab_size) * sizeof *out));
-    }
-    return TERN_OK;
-}
-
-tern_status tern_sequence_append(struct tern_sequence *infer,
-                                 const int32_t *ids,
-                                 int64_t n,
-                                 bool all_rows,
-                                 float *logits_out)
-{
-    TERN_RETURN_IF_ERR(append(infer, ids, n));
-    if (logits_out == NULL) {
-        return TERN_OK;
-    }
-    return all_rows ? read_logits(infer, 0, n, logits_out)
-                    : read_logits(infer, n - 1, 1, logits_out);
-}
-
-tern_status tern_sequence_nll(struct tern_sequence *infer,
-                              const int32_t *ids,
-                              const int32_t *targets,
-                              int64_t n,
-                              float *nll_out)
-{
-    const struct tern_model_config *c = &infer->model->config;
-    const struct tern_device_table *table = infer->device->ops->device;
-    TERN_RETURN_IF_ERR(append(infer, ids, n));
-    for (int64_t done = 0; done < n; done += infer->logit_rows) {
-        int64_t some = min_i64(n - done, infer->logit_rows);
-        TERN_RETURN_IF_ERR(head(infer, done, some));
-        TERN_RETURN_IF_ERR(table->upload(infer->device, infer->targets, targets + done,
-                                         (size_t)some * sizeof *targets));
-        TERN_RETURN_IF_ERR(tern_op_cross_entropy(infer->device, &(struct tern_cross_entropy_args){
-                                                                    .logits = infer->logits,
-                                                                    .targets = infer->targets,
-                                                                    .nll = infer->nll,
-                                                                    .rows = some,
-                                                                    .v = c->vocab_size,
-                                                                    .ld = c->vocab_size,
-                                                                    .softcap = c->logit_softcap,
-                                                                }));
-        TERN_RETURN_IF_ERR(table->download(infer->device, nll_out + done, infer->nll,
-                                           (size_t)some * sizeof *nll_out));
+    for (int64_t layer = 0; layer < infer->model->config.layers; layer++) {
+        uint64_t pool =
+            infer->pools.addr + (uint64_t)(layer * options->blocks) * infer->block_bytes;
+        struct tern_dptr src = {pool + (uint64_t)from * infer->block_bytes};
+        struct tern_dptr dst = {pool + (uint64_t)to * infer->block_bytes};
+        TERN_RETURN_IF_ERR(
+            infer->device->ops->device->copy(infer->device, dst, src, infer->block_bytes));
     }
     return TERN_OK;
 }

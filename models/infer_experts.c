@@ -3,7 +3,7 @@
 #include "models/infer_impl.h"
 
 /* Pairs [first, first + n) of gathered to expert_out. */
-static tern_status run_expert(struct tern_sequence *infer,
+static tern_status run_expert(struct tern_infer *infer,
                               const struct tern_expert *expert,
                               int64_t first,
                               int64_t n)
@@ -28,9 +28,7 @@ static tern_status run_expert(struct tern_sequence *infer,
                                NULL);
 }
 
-static tern_status route(struct tern_sequence *infer,
-                         const struct tern_infer_layer *layer,
-                         int64_t n)
+static tern_status route(struct tern_infer *infer, const struct tern_infer_layer *layer, int64_t n)
 {
     const struct tern_model_config *c = &infer->model->config;
     TERN_RETURN_IF_ERR(tern_infer_multiply(infer, &layer->router, n, infer->norm,
@@ -40,7 +38,7 @@ static tern_status route(struct tern_sequence *infer,
                                                 .experts = infer->chosen,
                                                 .weights = infer->shares,
                                                 .pairs = infer->pairs,
-                                                .rows = infer->rows,
+                                                .rows = infer->pair_rows,
                                                 .starts = infer->starts,
                                                 .n = n,
                                                 .expert_count = c->experts,
@@ -50,7 +48,7 @@ static tern_status route(struct tern_sequence *infer,
                                             });
 }
 
-tern_status tern_infer_experts(struct tern_sequence *infer,
+tern_status tern_infer_experts(struct tern_infer *infer,
                                const struct tern_infer_layer *layer,
                                int64_t n)
 {
@@ -61,7 +59,7 @@ tern_status tern_infer_experts(struct tern_sequence *infer,
         infer->device, infer->starts_host, infer->starts,
         (size_t)(c->experts + 1) * sizeof *infer->starts_host));
     TERN_RETURN_IF_ERR(tern_op_embed_fwd(infer->device, &(struct tern_embed_fwd_args){
-                                                            .ids = infer->rows,
+                                                            .ids = infer->pair_rows,
                                                             .wte = infer->norm,
                                                             .out = infer->gathered,
                                                             .n = pairs,

@@ -1,7 +1,7 @@
 /* infer_layers.c - the layers of the inference pass: which op follows which. */
 #include "models/infer_impl.h"
 
-tern_status tern_infer_multiply(struct tern_sequence *infer,
+tern_status tern_infer_multiply(struct tern_infer *infer,
                                 const struct tern_matrix *matrix,
                                 int64_t n,
                                 struct tern_dptr x,
@@ -35,7 +35,7 @@ tern_status tern_infer_multiply(struct tern_sequence *infer,
     return tern_op_gemm(infer->device, &args);
 }
 
-tern_status tern_infer_multiply_all(struct tern_sequence *infer,
+tern_status tern_infer_multiply_all(struct tern_infer *infer,
                                     const struct tern_matrices *matrices,
                                     int64_t n,
                                     struct tern_dptr x,
@@ -53,7 +53,7 @@ tern_status tern_infer_multiply_all(struct tern_sequence *infer,
 }
 
 /* out (n, C) = norm(x + residual), the sum kept; residual null: of x. */
-static tern_status norm(struct tern_sequence *infer,
+static tern_status norm(struct tern_infer *infer,
                         struct tern_dptr weight,
                         struct tern_dptr bias,
                         int64_t n,
@@ -80,7 +80,7 @@ static tern_status norm(struct tern_sequence *infer,
 }
 
 /* Each head of x by itself, in place. */
-static tern_status norm_heads(struct tern_sequence *infer,
+static tern_status norm_heads(struct tern_infer *infer,
                               struct tern_dptr weight,
                               int64_t n,
                               struct tern_dptr x,
@@ -107,12 +107,8 @@ static tern_status norm_heads(struct tern_sequence *infer,
                                            });
 }
 
-static tern_status rope(struct tern_sequence *infer,
-                        const struct tern_infer_layer *layer,
-                        struct tern_dptr x,
-                        int64_t heads,
-                        int64_t row,
-                        int64_t n)
+/* q and k, side by side in the rows. */
+static tern_status rope(struct tern_infer *infer, const struct tern_infer_layer *layer, int64_t row)
 {
     const struct tern_model_config *c = &infer->model->config;
     if (c->features.has_positions) {
@@ -120,63 +116,88 @@ static tern_status rope(struct tern_sequence *infer,
     }
     return tern_op_rope(infer->device,
                         &(struct tern_rope_args){
-                            .x = x,
+                            .x = infer->qkv,
                             .cos = infer->cos[layer->is_local],
                             .sin = infer->sin[layer->is_local],
-                            .n = n,
-                            .t = n,
-                            .heads = heads,
+                            .positions = tern_infer_number(infer, infer->run.positions),
+                            .n = infer->run.rows,
+                            .heads = c->heads + c->kv_heads,
                             .d = c->head_width,
                             .rotary_d = c->rope_width,
                             .x_row = row,
-                            .first_position = tern_rope_follows_length(c) ? 0 : infer->position,
+                            .position_count = infer->options.context,
                             .dtype = infer->model->dtype,
                         });
 }
 
-/* norm (n, C) to att (n, H D): new keys and values go straight into the cache. */
-static tern_status attend(struct tern_sequence *infer, int number, int64_t n)
+static tern_status keep(struct tern_infer *infer, struct tern_dptr pool, int64_t row)
+{
+    const struct tern_model_config *c = &infer->model->config;
+    int64_t q = c->heads * c->head_width;
+    int64_t kv = c->kv_heads * c->head_width;
+    enum tern_dtype dtype = infer->model->dtype;
+    return tern_op_kv_write(infer->device, &(struct tern_kv_write_args){
+                                               .k = tern_dptr_at(infer->qkv, q, dtype),
+                                               .v = tern_dptr_at(infer->qkv, q + kv, dtype),
+                                               .slots = tern_infer_number(infer, infer->run.slots),
+                                               .pool = pool,
+                                               .n = infer->run.rows,
+                                               .kv_heads = c->kv_heads,
+                                               .d = c->head_width,
+                                               .k_row = row,
+                                               .v_row = row,
+                                               .blocks = infer->options.blocks,
+                                               .dtype = dtype,
+                                               .kv_dtype = infer->options.kv_dtype,
+                                           });
+}
+
+/* norm (n, C) to att (n, H D). */
+static tern_status attend(struct tern_infer *infer, int number)
 {
     const struct tern_model_config *c = &infer->model->config;
     const struct tern_infer_layer *layer = &infer->layers[number];
+    const struct tern_infer_numbers *run = &infer->run;
     enum tern_dtype dtype = infer->model->dtype;
     int64_t q = c->heads * c->head_width;
-    int64_t kv = c->kv_heads * c->head_width;
-    struct tern_dptr cache =
-        tern_dptr_at(infer->cache, number * infer->options.positions * 2 * kv, dtype);
-    struct tern_dptr fresh = tern_dptr_at(cache, infer->position * 2 * kv, dtype);
-    TERN_RETURN_IF_ERR(tern_infer_multiply(infer, &layer->q, n, infer->norm, infer->q, q, NULL));
-    TERN_RETURN_IF_ERR(tern_infer_multiply_all(infer, &layer->kv, n, infer->norm, fresh, 2 * kv));
-    TERN_RETURN_IF_ERR(norm_heads(infer, layer->q_norm, n, infer->q, c->heads, q));
-    TERN_RETURN_IF_ERR(norm_heads(infer, layer->k_norm, n, fresh, c->kv_heads, 2 * kv));
-    TERN_RETURN_IF_ERR(rope(infer, layer, infer->q, c->heads, q, n));
-    TERN_RETURN_IF_ERR(rope(infer, layer, fresh, c->kv_heads, 2 * kv, n));
-    return tern_op_attention_fwd(infer->device, &(struct tern_attention_args){
-                                                    .q = infer->q,
-                                                    .k = cache,
-                                                    .v = tern_dptr_at(cache, kv, dtype),
-                                                    .out = infer->att,
-                                                    .b = 1,
-                                                    .tq = n,
-                                                    .tkv = infer->position + n,
-                                                    .h = c->heads,
-                                                    .kv_heads = c->kv_heads,
-                                                    .d = c->head_width,
-                                                    .q_row = q,
-                                                    .q_batch = n * q,
-                                                    .kv_row = 2 * kv,
-                                                    .kv_batch = infer->options.positions * 2 * kv,
-                                                    .out_row = q,
-                                                    .out_batch = n * q,
-                                                    .window = layer->window,
-                                                    .scale = c->query_scale,
-                                                    .softcap = c->attention_softcap,
-                                                    .dtype = dtype,
-                                                });
+    int64_t row = q + 2 * c->kv_heads * c->head_width;
+    uint64_t pool_bytes = (uint64_t)infer->options.blocks * infer->block_bytes;
+    struct tern_dptr pool = {infer->pools.addr + (uint64_t)number * pool_bytes};
+    struct tern_dptr k = tern_dptr_at(infer->qkv, q, dtype);
+    TERN_RETURN_IF_ERR(
+        tern_infer_multiply_all(infer, &layer->qkv, run->rows, infer->norm, infer->qkv, row));
+    TERN_RETURN_IF_ERR(norm_heads(infer, layer->q_norm, run->rows, infer->qkv, c->heads, row));
+    TERN_RETURN_IF_ERR(norm_heads(infer, layer->k_norm, run->rows, k, c->kv_heads, row));
+    TERN_RETURN_IF_ERR(rope(infer, layer, row));
+    TERN_RETURN_IF_ERR(keep(infer, pool, row));
+    return tern_op_paged_attention(infer->device,
+                                   &(struct tern_paged_attention_args){
+                                       .q = infer->qkv,
+                                       .out = infer->att,
+                                       .pool = pool,
+                                       .row_starts = tern_infer_number(infer, run->row_starts),
+                                       .lengths = tern_infer_number(infer, run->lengths),
+                                       .tables = tern_infer_number(infer, run->tables),
+                                       .n = run->rows,
+                                       .sequences = run->parts,
+                                       .longest = run->longest,
+                                       .table_row = run->table_row,
+                                       .blocks = infer->options.blocks,
+                                       .h = c->heads,
+                                       .kv_heads = c->kv_heads,
+                                       .d = c->head_width,
+                                       .q_row = row,
+                                       .out_row = q,
+                                       .window = layer->window,
+                                       .scale = c->query_scale,
+                                       .softcap = c->attention_softcap,
+                                       .dtype = dtype,
+                                       .kv_dtype = infer->options.kv_dtype,
+                                   });
 }
 
 /* norm (n, C) to branch (n, C). */
-static tern_status feed_forward(struct tern_sequence *infer,
+static tern_status feed_forward(struct tern_infer *infer,
                                 const struct tern_infer_layer *layer,
                                 int64_t n)
 {
@@ -203,7 +224,7 @@ static tern_status feed_forward(struct tern_sequence *infer,
 }
 
 /* What a sublayer leaves in branch, before it joins the stream. */
-static tern_status post_norm(struct tern_sequence *infer, struct tern_dptr weight, int64_t n)
+static tern_status post_norm(struct tern_infer *infer, struct tern_dptr weight, int64_t n)
 {
     struct tern_dptr none = {0};
     return tern_dptr_is_null(weight)
@@ -211,16 +232,17 @@ static tern_status post_norm(struct tern_sequence *infer, struct tern_dptr weigh
                : norm(infer, weight, none, n, infer->branch, none, none, infer->branch);
 }
 
-tern_status tern_infer_run_layers(struct tern_sequence *infer, int64_t n)
+tern_status tern_infer_run_layers(struct tern_infer *infer)
 {
     const struct tern_model_config *c = &infer->model->config;
+    int64_t n = infer->run.rows;
     struct tern_dptr x = infer->x;
     struct tern_dptr branch = {0};
     for (int i = 0; i < c->layers; i++) {
         const struct tern_infer_layer *layer = &infer->layers[i];
         TERN_RETURN_IF_ERR(
             norm(infer, layer->norm1, layer->norm1_bias, n, x, branch, infer->x, infer->norm));
-        TERN_RETURN_IF_ERR(attend(infer, i, n));
+        TERN_RETURN_IF_ERR(attend(infer, i));
         TERN_RETURN_IF_ERR(
             tern_infer_multiply(infer, &layer->out, n, infer->att, infer->branch, c->width, NULL));
         TERN_RETURN_IF_ERR(post_norm(infer, layer->post1, n));

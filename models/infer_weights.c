@@ -1,21 +1,21 @@
-/* infer_weights.c - a layer's matrices as the products take them: fused ones cut, neighbours joined. */
+/* infer_weights.c - a layer's matrices as the products take them: neighbours joined. */
 #include "models/infer_impl.h"
 #include "runtime/base/check.h"
 #include "runtime/base/mem.h"
 
-static const struct tern_placed_tensor *placed_of(const struct tern_sequence *infer,
+static const struct tern_placed_tensor *placed_of(const struct tern_infer *infer,
                                                   const struct tern_param *param)
 {
     return &infer->weights->items[param - infer->model->params.items];
 }
 
-static struct tern_dptr vector_of(const struct tern_sequence *infer, enum tern_role role, int layer)
+static struct tern_dptr vector_of(const struct tern_infer *infer, enum tern_role role, int layer)
 {
     const struct tern_param *param = tern_params_find(&infer->model->params, role, layer);
     return param != NULL ? placed_of(infer, param)->data : (struct tern_dptr){0};
 }
 
-static struct tern_matrix matrix_of_param(const struct tern_sequence *infer,
+static struct tern_matrix matrix_of_param(const struct tern_infer *infer,
                                           const struct tern_param *param,
                                           struct tern_dptr bias)
 {
@@ -37,7 +37,7 @@ static struct tern_matrix matrix_of_param(const struct tern_sequence *infer,
 }
 
 /* All zeros when the model has no such matrix. */
-static struct tern_matrix matrix_of(const struct tern_sequence *infer,
+static struct tern_matrix matrix_of(const struct tern_infer *infer,
                                     enum tern_role role,
                                     enum tern_role bias,
                                     int layer)
@@ -57,28 +57,13 @@ static uint64_t column_bytes(const struct tern_matrix *matrix)
     return bytes;
 }
 
-static uint64_t bias_bytes(const struct tern_sequence *infer)
+static uint64_t bias_bytes(const struct tern_infer *infer)
 {
     return tern_dtype_bytes(infer->model->dtype);
 }
 
-/* Columns [first, first + count) of the output. */
-static struct tern_matrix columns_of(const struct tern_sequence *infer,
-                                     const struct tern_matrix *matrix,
-                                     int64_t first,
-                                     int64_t count)
-{
-    struct tern_matrix part = *matrix;
-    part.weight.addr += (uint64_t)first * column_bytes(matrix);
-    if (!tern_dptr_is_null(part.bias)) {
-        part.bias.addr += (uint64_t)first * bias_bytes(infer);
-    }
-    part.out = count;
-    return part;
-}
-
 /* One more part; one with the last when it follows it in memory. */
-static void add_part(const struct tern_sequence *infer,
+static void add_part(const struct tern_infer *infer,
                      struct tern_matrices *matrices,
                      struct tern_matrix matrix)
 {
@@ -98,18 +83,16 @@ static void add_part(const struct tern_sequence *infer,
     matrices->parts[matrices->count++] = matrix;
 }
 
-static void init_attention(struct tern_sequence *infer, struct tern_infer_layer *layer, int number)
+static void init_attention(struct tern_infer *infer, struct tern_infer_layer *layer, int number)
 {
     const struct tern_model_config *c = &infer->model->config;
-    int64_t q = c->heads * c->head_width;
-    int64_t kv = c->kv_heads * c->head_width;
-    struct tern_matrix first = matrix_of(infer, TERN_ROLE_QKV_WEIGHT, TERN_ROLE_QKV_BIAS, number);
-    layer->q = columns_of(infer, &first, 0, q);
-    if (c->features.is_fused) {
-        add_part(infer, &layer->kv, columns_of(infer, &first, q, 2 * kv));
-    } else {
-        add_part(infer, &layer->kv, matrix_of(infer, TERN_ROLE_K_WEIGHT, TERN_ROLE_K_BIAS, number));
-        add_part(infer, &layer->kv, matrix_of(infer, TERN_ROLE_V_WEIGHT, TERN_ROLE_V_BIAS, number));
+    add_part(infer, &layer->qkv,
+             matrix_of(infer, TERN_ROLE_QKV_WEIGHT, TERN_ROLE_QKV_BIAS, number));
+    if (!c->features.is_fused) {
+        add_part(infer, &layer->qkv,
+                 matrix_of(infer, TERN_ROLE_K_WEIGHT, TERN_ROLE_K_BIAS, number));
+        add_part(infer, &layer->qkv,
+                 matrix_of(infer, TERN_ROLE_V_WEIGHT, TERN_ROLE_V_BIAS, number));
     }
     layer->out = matrix_of(infer, TERN_ROLE_OUT_WEIGHT, TERN_ROLE_OUT_BIAS, number);
     layer->q_norm = vector_of(infer, TERN_ROLE_Q_NORM_WEIGHT, number);
@@ -118,7 +101,7 @@ static void init_attention(struct tern_sequence *infer, struct tern_infer_layer 
     layer->is_local = layer->window > 0 && c->rope_theta_local > 0;
 }
 
-static void init_experts(struct tern_sequence *infer, struct tern_infer_layer *layer, int number)
+static void init_experts(struct tern_infer *infer, struct tern_infer_layer *layer, int number)
 {
     const struct tern_params *params = &infer->model->params;
     struct tern_dptr none = {0};
@@ -132,7 +115,7 @@ static void init_experts(struct tern_sequence *infer, struct tern_infer_layer *l
     }
 }
 
-static void init_layer(struct tern_sequence *infer, int number)
+static void init_layer(struct tern_infer *infer, int number)
 {
     struct tern_infer_layer *layer = &infer->layers[number];
     const struct tern_model_config *c = &infer->model->config;
@@ -156,7 +139,7 @@ static void init_layer(struct tern_sequence *infer, int number)
     layer->down = matrix_of(infer, TERN_ROLE_DOWN_WEIGHT, TERN_ROLE_DOWN_BIAS, number);
 }
 
-tern_status tern_infer_layers_init(struct tern_sequence *infer)
+tern_status tern_infer_layers_init(struct tern_infer *infer)
 {
     const struct tern_model_config *c = &infer->model->config;
     size_t layers = (size_t)c->layers;
@@ -181,7 +164,7 @@ tern_status tern_infer_layers_init(struct tern_sequence *infer)
     return TERN_OK;
 }
 
-void tern_infer_layers_fini(struct tern_sequence *infer)
+void tern_infer_layers_fini(struct tern_infer *infer)
 {
     tern_free(infer->layers);
     tern_free(infer->experts);
