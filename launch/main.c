@@ -22,6 +22,7 @@ static const struct command g_commands[] = {
     {"finetune", tern_command_finetune, "train on from a model's weights"},
     {"generate", tern_command_generate, "write text with a trained model"},
     {"eval", tern_command_eval, "loss per token, perplexity, bits per byte of a model on a text"},
+    {"serve", tern_command_serve, "answer over HTTP as OpenAI's API does"},
     {"score", tern_command_score, "log-probability of each token of a prompt, as JSON lines"},
     {"export", tern_command_export, "write a model as a Hugging Face folder or a GGUF file"},
     {"tokenizer", tern_command_tokenizer, "train a tokenizer, encode, decode"},
