@@ -313,7 +313,7 @@ def test_metrics(server):
             check(line.split()[2] not in types, "twice:", line)
             types[line.split()[2]] = line.split()[3]
         elif not line.startswith("#"):
-            found = re.fullmatch(r'([a-z_:]+)(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? ([0-9.e+-]+|inf|nan)', line)
+            found = re.fullmatch(r'([a-z0-9_:]+)(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? ([0-9.e+-]+|inf|nan)', line)
             check(found, "malformed:", line)
             name = re.sub(r"_(bucket|sum|count)$", "", found.group(1))
             check(name in types or found.group(1) in types, "no type:", line)
