@@ -10,7 +10,7 @@ TERN_PACKAGES_BUILD=(
 )
 TERN_PACKAGES_TEXT=(bible-kjv)                       # 31,102 lines of English, 4.4 MB
 TERN_PACKAGES_TEST=(libcmocka-dev python3-h5py python3-jsonschema python3-numpy)
-TERN_PACKAGES_CI=(clang libclang-rt-14-dev clang-format python3-venv ca-certificates)
+TERN_PACKAGES_CI=(chromium chromium-driver clang libclang-rt-14-dev clang-format python3-venv ca-certificates)
 
 # tern_install_packages NAME...: installs those that are missing; asks for nothing; says which and how on failure.
 tern_install_packages() {

@@ -1,5 +1,6 @@
 #!/bin/bash
-# api.sh - tern serve end to end: a model trained for a second, the real binary, clients of Python's standard library.
+# with_model.sh - a model trained for a second, for a test of tern serve: with_model.sh TERN SCRIPT.py
+# runs SCRIPT.py TERN MODEL CHAT_TEMPLATE in a folder of its own, and ends as it does.
 . "$(dirname "$0")/../train/lib.sh"
 here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
 export TERN_THREADS=1
@@ -16,4 +17,4 @@ cat >chat.jinja <<'JINJA'
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}
 JINJA
-python3 -B "$here/api_client.py" "$TERN" run chat.jinja
+python3 -B "$here/$2" "$TERN" run chat.jinja
