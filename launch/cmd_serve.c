@@ -18,7 +18,7 @@ struct settings {
     int64_t port, max_seqs, max_queue, kv_bytes, context, chunk, speculate;
     int64_t connections_max, body_bytes_max;
     int kv_dtype;
-    double request_seconds, drain_seconds;
+    double request_seconds, drain_seconds, wait_seconds;
     bool no_prefix_cache;
 };
 
@@ -125,6 +125,7 @@ static tern_status load(struct server *server)
         .kv_dtype = dtypes[s->kv_dtype],
         .prefix_cache = !s->no_prefix_cache,
         .speculate = s->speculate,
+        .max_wait_seconds = s->wait_seconds,
     };
     TERN_RETURN_IF_ERR(tern_loaded_open(server->model, TERN_LOADED_AUTO, &server->loaded));
     tern_status status = tern_engine_create(&server->loaded, &options, &server->engine);
@@ -253,7 +254,8 @@ tern_status tern_command_serve(int argc, char **argv, int *exit_code)
     (void)exit_code;
     double started = tern_clock_seconds();
     static const char *const kv_words[] = {"bf16", "f32", "int8", NULL};
-    struct settings s = {.host = "127.0.0.1", .port = 8000, .drain_seconds = 30};
+    struct settings s = {
+        .host = "127.0.0.1", .port = 8000, .drain_seconds = 30, .wait_seconds = 30};
     const struct tern_option options[] = {
         {.name = "host",
          .kind = TERN_OPTION_STRING,
@@ -291,6 +293,15 @@ tern_status tern_command_serve(int argc, char **argv, int *exit_code)
          .min = 0,
          .max = 1e6,
          .help = "requests that wait, then 429; 0: 256 (default: 0)"},
+        {.name = "max-wait",
+         .kind = TERN_OPTION_F64,
+         .target = &s.wait_seconds,
+         .value_name = "X",
+         .min = 0,
+         .max = 1e6,
+         .help =
+             "seconds in the queue, as far as can be told; 429 for who would wait longer; 0: any "
+             "(default: 30)"},
         {.name = "context",
          .kind = TERN_OPTION_I64,
          .target = &s.context,

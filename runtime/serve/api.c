@@ -7,12 +7,15 @@
 #include "runtime/base/thread.h"
 #include "runtime/serve/api_impl.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 
 enum {
-    RETRY_NS = 10000000 /* of prompts that found the queue full */
+    RETRY_NS = 10000000, /* of prompts that found the queue full */
+    RETRY_SECONDS_MAX = 60
 };
 
 /* ---- answers ---- */
@@ -40,6 +43,20 @@ void tern_api_send(struct tern_api *api,
     tern_http_reply_send(reply, status, content_type, body->data, body->length);
 }
 
+/* As long as the queue is, a minute at most. */
+static int retry_seconds(struct tern_api *api, const struct tern_api_error *error)
+{
+    struct tern_engine_stats stats;
+    if (error->status != 429 || api->engine == NULL) {
+        return error->retry_seconds;
+    }
+    tern_engine_stats(api->engine, &stats);
+    double wait = ceil(stats.wait_seconds);
+    return wait > RETRY_SECONDS_MAX      ? RETRY_SECONDS_MAX
+           : wait > error->retry_seconds ? (int)wait
+                                         : error->retry_seconds;
+}
+
 void tern_api_send_error(struct tern_api *api,
                          enum tern_api_route route,
                          struct tern_http_reply *reply,
@@ -49,7 +66,7 @@ void tern_api_send_error(struct tern_api *api,
     char seconds[16];
     tern_text_init(&text);
     if (error->retry_seconds > 0) {
-        snprintf(seconds, sizeof seconds, "%d", error->retry_seconds);
+        snprintf(seconds, sizeof seconds, "%d", retry_seconds(api, error));
         tern_http_reply_header(reply, "retry-after", seconds);
     }
     if (error->status == 401) {

@@ -90,6 +90,8 @@ static void engine_now(struct writer *writer,
           stats->is_alive);
     gauge(writer, "tern:engine_beat_age_seconds", "Since the engine's last sign of life.",
           stats->beat_age_seconds);
+    gauge(writer, "tern:queue_wait_seconds", "How long one more request would wait.",
+          stats->wait_seconds);
     gauge(writer, "tern:load_seconds", "From start to ready.", api->load_seconds);
 }
 
