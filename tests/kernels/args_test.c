@@ -51,6 +51,9 @@ static const char ATTENTION[] = "attention_fwd b=2 tq=5 tkv=5 h=4 k=2 d=8 layout
 static const char ATTENTION_PACKED[] =
     "attention_fwd b=2 tq=5 tkv=5 h=4 k=2 d=8 layout=1 lse=1 docs=2";
 static const char ATTENTION_BWD[] = "attention_bwd b=2 tq=5 tkv=5 h=4 k=2 d=8 layout=0 lse=1";
+static const char PLACES[] = "rope n=6 t=9 heads=2 d=8 places=1";
+static const char KV[] = "kv_write s=2 rows=3 length=40 h=4 k=2 d=8 kept=1";
+static const char PAGED[] = "paged_attention s=2 rows=3 length=40 h=4 k=2 d=8 kept=1";
 static const char ROPE[] = "rope n=6 t=3 heads=2 d=8";
 static const char HEADS[] = "norm_fwd n=3 c=8 rms=1 stats=1 heads=2 layout=2";
 static const char HEADS_BWD[] = "norm_bwd n=3 c=8 rms=1 stats=1 heads=2 layout=2";
@@ -123,6 +126,33 @@ static const struct row g_rows[] = {
     {"softcap n=5 cap=3", AT(softcap.cap), SET_FLOAT, NAN, "cap is"},
     {ATTENTION, AT(attention.softcap), SET_FLOAT, -1, "softcap is -1, expected 0 or more"},
     {CE, AT(cross_entropy.softcap), SET_FLOAT, INFINITY, "softcap is inf"},
+    {KV, AT(paged.write.n), SET_I64, -1, "n is -1"},
+    {KV, AT(paged.write.d), SET_I64, 513, "d is 513, expected at most 512"},
+    {KV, AT(paged.write.kv_dtype), SET_INT, TERN_F16, "expected f32, bf16 or i8"},
+    {KV, AT(paged.write.k_row), SET_I64, 15, "k_row is 15, expected at least kv_heads * d = 16"},
+    {KV, AT(paged.write.v_row), SET_I64, 15, "v_row is 15"},
+    {KV, AT(paged.write.slots), SET_NULL, 0, "slots is null"},
+    {KV, AT(paged.write.pool), SET_NULL, 0, "pool is null"},
+    {KV, AT(paged.write.pool), MISALIGN, 0, "expected a multiple of 16"},
+    {KV, AT(paged.write.pool), SAME_AS, AT(paged.write.k), "overlaps k"},
+    {KV, AT(paged.write.blocks), SET_I64, 0, "blocks is 0"},
+    {KV, AT(paged.write.blocks), SET_I64, 2, "slots[32] is 32, expected -1 to 31"},
+    {KV, AT(paged.write.blocks), SET_I64, 1e12, "blocks is 1000000000000"},
+    {PAGED, AT(paged.attend.h), SET_I64, 3, "h is 3, expected a multiple of kv_heads = 2"},
+    {PAGED, AT(paged.attend.n), SET_I64, 3, "expected from 0 to n = 3"},
+    {PAGED, AT(paged.attend.sequences), SET_I64, 0, "sequences is 0"},
+    {PAGED, AT(paged.attend.longest), SET_I64, 20, "lengths[0] is 40, expected 3 to 20"},
+    {PAGED, AT(paged.attend.table_row), SET_I64, 2,
+     "expected at least the blocks of `longest` = 3"},
+    {PAGED, AT(paged.attend.blocks), SET_I64, 2, "tables[0]["},
+    {PAGED, AT(paged.attend.window), SET_I64, -1, "window is -1"},
+    {PAGED, AT(paged.attend.softcap), SET_FLOAT, -1, "softcap is -1"},
+    {PAGED, AT(paged.attend.q_row), SET_I64, 31, "q_row is 31"},
+    {PAGED, AT(paged.attend.out_row), SET_I64, 31, "out_row is 31"},
+    {PAGED, AT(paged.attend.tables), SET_NULL, 0, "tables is null"},
+    {PAGED, AT(paged.attend.out), SAME_AS, AT(paged.attend.q), "out (0x"},
+    {PAGED, AT(paged.attend.lengths), MISALIGN, 0, "expected a multiple of 4 (i32)"},
+    {PLACES, AT(rope.position_count), SET_I64, 0, "position_count is 0"},
     {ROPE, AT(rope.rotary_d), SET_I64, 3, "rotary_d is 3, expected an even number up to d = 8"},
     {ROPE, AT(rope.rotary_d), SET_I64, 10, "rotary_d is 10"},
     {GEMM, AT(gemm.k), SET_I64, 0, "k is 0"},
@@ -213,7 +243,7 @@ static const struct row g_rows[] = {
 
 static struct tern_device *g_ref;
 
-/* Arguments of a case over buffers of zeros, which make valid ids and starts. */
+/* Arguments of a case over buffers of zeros, which make valid ids and starts, but for the numbers of paged ones. */
 struct call {
     struct tern_instance in;
     union tern_args args;
@@ -231,6 +261,9 @@ static void call_init(struct call *call, const char *name)
         size_t bytes = (size_t)tern_tensor_elements(t) * tern_dtype_bytes(t->dtype);
         call->blocks[i] = tern_alloc_zero("test", 1, bytes);
         assert_non_null(call->blocks[i]);
+        if (t->fill == TERN_FILL_PAGED) {
+            tern_tensor_encode(t, call->blocks[i]);
+        }
     }
     for (int i = 0; i < call->in.slot_count; i++) {
         const struct tern_slot *slot = &call->in.slots[i];
