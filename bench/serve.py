@@ -114,10 +114,10 @@ class Client:
         if request.status != 200:
             self.read_refusal(request)
             return
-        events = request.buffer.count(b"\ndata: ") + request.buffer.startswith(b"data: ")
+        events = request.buffer.count(b'"text":"') - request.buffer.count(b'"text":""')
         if b"data: [DONE]" in request.buffer:
             self.read_end(request, events, now)
-        elif events > 0 and request.buffer.endswith(b"\n"):
+        elif request.buffer.endswith(b"\n"):
             request.times += [now] * events
             request.last = request.buffer
             request.buffer = b""
@@ -132,7 +132,7 @@ class Client:
             rb'"completion_tokens": ?(\d+)', getattr(request, "last", b""))
         error = re.search(rb'data: ({"error".*)', request.buffer)
         request.tokens = int(usage.group(1)) if usage else 0
-        request.times += [now] * max(0, events - 2)  # the usage and [DONE] are no tokens
+        request.times += [now] * events
         self.finish(request, error.group(1)[:200].decode("utf-8", "replace") if error else
                     None if request.tokens > 0 else "a stream without usage")
 
@@ -168,12 +168,15 @@ class Bench:
         return json.dumps(request).encode()
 
     def closed(self, seconds):
-        """Completed requests a second with args.concurrency always open."""
-        start = time.monotonic()
+        """Completed requests a second with args.concurrency always open: for the time, and until each has had a turn."""
+        start = next_start = time.monotonic()
         done, requests = 0, []
-        while time.monotonic() - start < seconds:
-            while len(self.client.open) < self.args.concurrency:
-                request = Request(time.monotonic(), self.body())
+        while (elapsed := (now := time.monotonic()) - start) < seconds or (
+                done < 2 * self.args.concurrency and elapsed < 10 * seconds):
+            if requests and requests[-1].status == 429 and next_start < requests[-1].end + 0.2:
+                next_start = requests[-1].end + 0.2  # its queue is short: not again at once
+            while len(self.client.open) < self.args.concurrency and now >= next_start:
+                request = Request(now, self.body())
                 request.started = request.due
                 requests.append(request)
                 self.client.start(request)
@@ -182,7 +185,6 @@ class Bench:
             if failed:
                 sys.exit(f"the server fails without load: {failed[0].error}")
             done = sum(r.is_over and r.status == 200 for r in requests)
-        elapsed = time.monotonic() - start
         partial = sum(len(r.times) for r in requests if not r.is_over) / self.args.max_tokens
         self.drain()
         return (done + partial) / elapsed
