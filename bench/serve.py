@@ -228,6 +228,7 @@ class Bench:
             "no_retry_after": sum(not r.retry_after for r in refused),
             "first_error": failed[0].error if failed else None,
             "ttft_p50": percentile(ttft, 0.5), "ttft_p90": percentile(ttft, 0.9), "ttft_p99": percentile(ttft, 0.99),
+            "tpot_p50": percentile(mean_gap, 0.5),
             "itl_p50": percentile(gaps, 0.5), "itl_p90": percentile(gaps, 0.9), "itl_p99": percentile(gaps, 0.99),
             "tokens_per_second": inside / seconds, "goodput": good / seconds,
         }
@@ -304,8 +305,7 @@ def rss_bytes(pid):
 
 
 def start_server(args):
-    build = args.build or "build/release"
-    command = [f"{build}/bin/tern", "serve", args.target, "--host", "127.0.0.1", "--port", "0", *shlex.split(args.serve)]
+    command = [f"{args.build}/bin/tern", "serve", args.target, "--host", "127.0.0.1", "--port", "0", *shlex.split(args.serve)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:
         found = re.search(r"(https?://127\.0\.0\.1:(\d+)).*ready in ([0-9.]+) s", line)
@@ -349,8 +349,9 @@ def check(args, rows, peak, memory, leftovers, trickled, findings):
         judge(end <= half * 1.02 + (8 << 20), f"resident memory in the second half: {half >> 20} to {end >> 20} MiB")
     judge(leftovers == 0, f"{leftovers:.0f} blocks of the cache are held when all is over")
     if trickled is not None:
-        judge(trickled["failed"] == 0 and trickled["itl_p50"] <= 1.1 * calm["itl_p50"],
-              f"with {args.trickle} trickling connections p50 between tokens is {trickled['itl_p50'] / calm['itl_p50']:.3f} times (at most 1.1)")
+        ratio = trickled["tpot_p50"] / max(calm["tpot_p50"], 1e-9)
+        judge(trickled["failed"] == 0 and ratio <= 1.1,
+              f"with {args.trickle} trickling connections a token takes {ratio:.3f} times as long (median of requests; at most 1.1)")
 
 
 def parse_args():
