@@ -11,12 +11,12 @@
 #include <stdint.h>
 
 enum {
-    TERN_SOFTMAX_BLOCK = 64 /* ids */
+    TERN_SOFTMAX_BLOCK = 128 /* ids */
 };
 
 struct tern_softmax {
     int64_t vocab, blocks;
-    float *weights;    /* (blocks, 64): 1 the best; 0: cannot be drawn, or no id */
+    float *weights;    /* (blocks, 128): 1 the best; 0: cannot be drawn, or no id */
     float *block_best; /* (blocks) largest weight */
     float *block_sum;  /* (blocks) */
     double sum;

@@ -1,6 +1,8 @@
 /* sampler_test.c - what may be drawn, how often it is, and that it is a pure function. */
 #include "runtime/base/random.h"
 #include "runtime/generate/sampler.h"
+#include "runtime/generate/softmax.h"
+#include "runtime/generate/softmax_level.h"
 #include "tests/runtime/fixture.h"
 
 #include <math.h>
@@ -302,6 +304,46 @@ static void test_every_id(void **state)
     tern_sampler_destroy(sampler);
 }
 
+#if defined(__x86_64__)
+static void expect_same_bits(const struct tern_softmax_level *one,
+                             const struct tern_softmax_level *other,
+                             uint64_t seed)
+{
+    float logits[TERN_SOFTMAX_BLOCK + 3];
+    float weights[2][TERN_SOFTMAX_BLOCK];
+    float found[2][2];
+    for (int i = 0; i < TERN_SOFTMAX_BLOCK + 3; i++) {
+        logits[i] = (float)(20 * tern_random_normal(seed, 1, (uint64_t)i));
+    }
+    logits[seed % 100] = seed % 3 == 0 ? NAN : -INFINITY;
+    for (int64_t n = 0; n < TERN_SOFTMAX_BLOCK + 3; n++) {
+        assert_true(one->largest(logits, n) == other->largest(logits, n));
+    }
+    one->block(logits, 17, 1.25F, weights[0], &found[0][0], &found[0][1]);
+    other->block(logits, 17, 1.25F, weights[1], &found[1][0], &found[1][1]);
+    assert_memory_equal(weights[0], weights[1], sizeof weights[0]);
+    assert_memory_equal(found[0], found[1], sizeof found[0]);
+}
+
+static void test_levels(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        if (__builtin_cpu_supports("avx2")) {
+            expect_same_bits(&tern_softmax_generic, &tern_softmax_avx2, seed);
+        }
+        if (__builtin_cpu_supports("avx512f")) {
+            expect_same_bits(&tern_softmax_generic, &tern_softmax_avx512, seed);
+        }
+    }
+}
+#else
+static void test_levels(void **state)
+{
+    (void)state; /* there is one */
+}
+#endif
+
 static void test_log_sum(void **state)
 {
     (void)state;
@@ -372,9 +414,10 @@ static void test_rules(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CHECKED(test_every_id),   CHECKED(test_log_sum),        CHECKED(test_rules),
-        CHECKED(test_greedy),     CHECKED(test_no_numbers),     CHECKED(test_distribution),
-        CHECKED(test_what_stays), CHECKED(test_against_a_sort), CHECKED(test_pure),
+        CHECKED(test_levels),       CHECKED(test_every_id),   CHECKED(test_log_sum),
+        CHECKED(test_rules),        CHECKED(test_greedy),     CHECKED(test_no_numbers),
+        CHECKED(test_distribution), CHECKED(test_what_stays), CHECKED(test_against_a_sort),
+        CHECKED(test_pure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
