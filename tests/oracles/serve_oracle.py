@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 import time
+import typing
 
 import openai
 import pydantic
@@ -124,9 +125,9 @@ def test_completions(server):
 
 
 class Person(pydantic.BaseModel):
-    name: str
-    age: int
-    tags: list[str]
+    name: str = pydantic.Field(max_length=20)
+    age: int = pydantic.Field(ge=0, le=120)
+    tags: list[typing.Annotated[str, pydantic.Field(max_length=12)]] = pydantic.Field(min_length=2, max_length=2)
 
 
 def test_schema(server):
