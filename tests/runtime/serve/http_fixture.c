@@ -271,6 +271,14 @@ void client_expect_end(int fd)
     close(fd);
 }
 
+void client_settle(const struct fixture *fixture)
+{
+    int fd = client_open(fixture);
+    client_print(fd, "GET /light HTTP/1.1\r\nHost: a\r\n\r\n");
+    client_expect(fd, 200);
+    close(fd);
+}
+
 void client_expect_cut(int fd)
 {
     static char bytes[65536];

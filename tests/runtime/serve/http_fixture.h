@@ -49,6 +49,8 @@ void client_expect_end(int fd);
 void client_expect_cut(int fd);
 /* Closes with a reset. */
 void client_reset(int fd);
+/* An answer to someone else: the loop has been through all that was sent to it before, and all that it was doing. */
+void client_settle(const struct fixture *fixture);
 /* Waits until *counter is what is expected; a failure after 60 s. */
 void wait_for(atomic_int *counter, int expected, const char *what);
 

@@ -249,8 +249,10 @@ static void test_ping(void **state)
         memmove(last, last + 1, 3);
         last[3] = byte;
     }
+    client_settle(&fixture); /* the 15 s have begun */
     clock_go(16);
     receive_text(fd, "8\r\n: ping\n\n\r\n");
+    client_settle(&fixture);
     clock_go(16);
     receive_text(fd, "8\r\n: ping\n\n\r\n");
     routes_end(&fixture.routes);
