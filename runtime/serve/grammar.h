@@ -78,7 +78,8 @@ TERN_MUST_CHECK tern_status tern_grammar_state_copy(const struct tern_grammar_st
                                                     struct tern_grammar_state **out);
 void tern_grammar_state_destroy(struct tern_grammar_state *state);
 /* Writes a bit for each id that may come next, (vocab_size + 31) / 32 words, bit id % 32 of word id / 32. At least one
- * is set unless an end id was accepted, or the vocabulary cannot spell what must follow. TERN_ERR_MEMORY only. */
+ * is set unless an end id was accepted, or the vocabulary cannot spell what must follow. TERN_ERR_MEMORY, or
+ * TERN_ERR_INPUT when it would take more than 4,000,000 steps (which no schema that people write comes near). */
 TERN_MUST_CHECK tern_status tern_grammar_mask(struct tern_grammar_state *state, uint32_t *bits);
 /* Goes on with a token; false, and nothing changes, when the grammar does not allow it. */
 bool tern_grammar_accept(struct tern_grammar_state *state, int32_t id);

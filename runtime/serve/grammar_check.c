@@ -110,8 +110,7 @@ tern_status tern_schema_fail(const struct tern_schema *schema,
     va_start(args, format);
     vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    return tern_fail(TERN_ERR_INPUT, "schema at \"%s\": %s", pointer(schema, node, buffer),
-                     message);
+    return tern_fail(TERN_ERR_INPUT, "%s: %s", pointer(schema, node, buffer), message);
 }
 
 const struct tern_json *tern_schema_get(const struct tern_schema *schema,

@@ -157,6 +157,10 @@ tern_status tern_grammar_build(const struct tern_grammar_frame *frames,
     if (status != TERN_OK) {
         tern_nfa_fini(out);
     }
+    if (status == TERN_ERR_INPUT && tern_detail()[0] != '/' && tern_detail()[0] != ':') {
+        tern_fail_prefix(status, "%s",
+                         ""); /* what is said of the whole schema has its pointer, "" */
+    }
     tern_free(schema);
     return status;
 }

@@ -217,7 +217,7 @@ static tern_status write_literal(struct tern_schema *schema,
     enum tern_json_kind kind = tern_json_kind_of(json);
     if (depth > TERN_SCHEMA_LITERAL_DEPTH_MAX) {
         return tern_fail(TERN_ERR_INPUT,
-                         "schema: a value of \"enum\" or \"const\" is nested deeper than %d levels",
+                         "a value of \"enum\" or \"const\" is nested deeper than %d levels",
                          TERN_SCHEMA_LITERAL_DEPTH_MAX);
     }
     if (kind == TERN_JSON_STRING || kind == TERN_JSON_ARRAY || kind == TERN_JSON_OBJECT) {

@@ -208,12 +208,13 @@ tern_status tern_masks_make(struct tern_grammar *grammar,
     for (size_t i = state->depth; i-- > 0;) {
         entry = entry_of(grammar, entry, state->stack[i]);
         if (entry == 0) {
+            bool is_costly = dfa->work > dfa->work_max;
             dfa->is_failed = false;
             dfa->work_max = INT64_MAX;
-            return tern_fail(TERN_ERR_MEMORY,
-                             "the grammar needs more than %d steps or the machine's memory for one "
-                             "token",
-                             TERN_DFA_WORK_MAX);
+            return is_costly ? tern_fail(TERN_ERR_INPUT,
+                                         ": the grammar needs more than %d steps for one token",
+                                         TERN_DFA_WORK_MAX)
+                             : tern_fail(TERN_ERR_MEMORY, "no memory for a grammar's mask");
         }
         add_entry(grammar, entry, bits);
         if (grammar->entries[entry].leave_count == 0) {
