@@ -99,7 +99,7 @@ static void walk(struct tern_grammar *grammar,
         MUST(tern_grammar_accept(state, id));
         size_t bytes = 0;
         const char *piece = tern_tokenizer_piece(tokenizer, id, &bytes);
-        MUST(tern_text_append(&text, piece, bytes) == TERN_OK);
+        MUST(bytes == 0 || tern_text_append(&text, piece, bytes) == TERN_OK);
     }
     struct tern_json *json;
     if (id == end_id) {
