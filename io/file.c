@@ -430,6 +430,12 @@ void tern_map_close(struct tern_map *map)
     *map = (struct tern_map){NULL, 0};
 }
 
+void tern_map_drop(const void *data, size_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)data / page * page;
+    (void)madvise((void *)begin, (uintptr_t)data + bytes - begin, MADV_DONTNEED); /* NOLINT */
+}
+
 /* ---- locks ---- */
 
 /* Who wrote the lock file, without the line end; "an unknown process" when it is empty. */

@@ -49,6 +49,9 @@ struct tern_map {
 };
 TERN_MUST_CHECK tern_status tern_map_open(const char *path, struct tern_map *out);
 void tern_map_close(struct tern_map *map);
+/* These bytes of a mapping are not needed for now: their pages leave the process's memory, and come back from the file
+ * when they are read again. */
+void tern_map_drop(const void *data, size_t bytes);
 
 /* An exclusive lock on a file (made if missing), held until unlocked or the process ends.
  * TERN_ERR_BUSY names the holder ("pid 123 on host h", as it wrote into the file). */

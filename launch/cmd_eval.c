@@ -103,13 +103,17 @@ static void print_result(const struct tern_loaded *loaded,
     printf("}\n");
 }
 
-static tern_status run(const char *model, const char *text, const char *shard, int64_t context)
+static tern_status run(const char *model,
+                       const char *text,
+                       const char *shard,
+                       int64_t context,
+                       enum tern_placed_mode mode)
 {
     struct tern_loaded loaded;
     struct tern_eval_result result;
     int32_t *ids = NULL;
     int64_t count = 0;
-    TERN_RETURN_IF_ERR(tern_loaded_open(model, TERN_LOADED_AUTO, &loaded));
+    TERN_RETURN_IF_ERR(tern_loaded_open(model, TERN_LOADED_AUTO, mode, &loaded));
     tern_status status = TERN_OK;
     int64_t most = loaded.model.config.context;
     if (context > most) {
@@ -141,6 +145,7 @@ tern_status tern_command_eval(int argc, char **argv, int *exit_code)
     const char *text = NULL;
     const char *tokens = NULL;
     int64_t context = 0;
+    int mode = TERN_PLACED_STORED;
     const struct tern_option options[] = {
         {.name = "text",
          .kind = TERN_OPTION_STRING,
@@ -159,6 +164,14 @@ tern_status tern_command_eval(int argc, char **argv, int *exit_code)
          .min = 0,
          .max = 1e9,
          .help = "tokens of one window; 0: the model's context (default: 0)"},
+        {.name = "weights",
+         .kind = TERN_OPTION_CHOICE,
+         .target = &mode,
+         .value_name = "KIND",
+         .choices = tern_placed_mode_names,
+         .help =
+             "what matrices become: stored as the file has them; exact their values in fp32; auto "
+             "their own 4 to 8 bits with int8 products, or bf16; bf16, q8, q4 (default: stored)"},
     };
     const struct tern_command_spec spec = {
         .name = "eval",
@@ -183,5 +196,5 @@ tern_status tern_command_eval(int argc, char **argv, int *exit_code)
         return tern_fail(TERN_ERR_USAGE,
                          "tern eval: expected exactly one of --text FILE and --tokens PREFIX");
     }
-    return run(positionals.items[0], text, tokens, context);
+    return run(positionals.items[0], text, tokens, context, (enum tern_placed_mode)mode);
 }

@@ -22,6 +22,7 @@ struct settings {
     struct tern_option_list stops;
     const char *system;
     bool echo, chat;
+    int mode; /* enum tern_placed_mode */
 };
 
 static tern_status emit(void *context, const char *text, size_t bytes)
@@ -92,7 +93,9 @@ static tern_status run(const char *model, const struct settings *s)
     tern_text_init(&chat);
     tern_status status;
     struct tern_generate_result result;
-    TERN_GOTO_IF_ERR(status, tern_loaded_open(model, TERN_LOADED_AUTO, &loaded), out);
+    TERN_GOTO_IF_ERR(
+        status, tern_loaded_open(model, TERN_LOADED_AUTO, (enum tern_placed_mode)s->mode, &loaded),
+        out);
     struct tern_generate_request request = {
         .prompt = text != NULL ? text : s->prompt,
         .prompt_bytes = bytes,
@@ -130,7 +133,8 @@ out:
 tern_status tern_command_generate(int argc, char **argv, int *exit_code)
 {
     (void)exit_code;
-    struct settings s = {.max_tokens = 256, .temperature = 0.8, .top_p = 0.95};
+    struct settings s = {
+        .max_tokens = 256, .temperature = 0.8, .top_p = 0.95, .mode = TERN_PLACED_AUTO};
     const struct tern_option options[] = {
         {.name = "prompt",
          .kind = TERN_OPTION_STRING,
@@ -202,6 +206,14 @@ tern_status tern_command_generate(int argc, char **argv, int *exit_code)
          .target = &s.system,
          .value_name = "TEXT",
          .help = "with --chat: what the system says first (default: nothing)"},
+        {.name = "weights",
+         .kind = TERN_OPTION_CHOICE,
+         .target = &s.mode,
+         .value_name = "KIND",
+         .choices = tern_placed_mode_names,
+         .help =
+             "what matrices become: stored as the file has them; exact their values in fp32; auto "
+             "their own 4 to 8 bits with int8 products, or bf16; bf16, q8, q4 (default: auto)"},
     };
     const struct tern_command_spec spec = {
         .name = "generate",

@@ -111,11 +111,15 @@ static tern_status parse_ids(const struct tern_loaded *loaded,
     return TERN_OK;
 }
 
-static tern_status run(const char *model, const char *prompt, const char *numbers, int64_t top)
+static tern_status run(const char *model,
+                       const char *prompt,
+                       const char *numbers,
+                       int64_t top,
+                       enum tern_placed_mode mode)
 {
     struct tern_loaded loaded;
     int32_t *ids = NULL;
-    TERN_RETURN_IF_ERR(tern_loaded_open(model, TERN_LOADED_AUTO, &loaded));
+    TERN_RETURN_IF_ERR(tern_loaded_open(model, TERN_LOADED_AUTO, mode, &loaded));
     struct scorer s = {.loaded = &loaded, .top = top, .logprob = NAN};
     tern_text_init(&s.line);
     s.order = tern_alloc("score", (size_t)(top + 1) * sizeof *s.order);
@@ -146,6 +150,7 @@ tern_status tern_command_score(int argc, char **argv, int *exit_code)
     const char *prompt = NULL;
     const char *ids = NULL;
     int64_t top = 5;
+    int mode = TERN_PLACED_STORED;
     const struct tern_option options[] = {
         {.name = "prompt",
          .kind = TERN_OPTION_STRING,
@@ -164,10 +169,18 @@ tern_status tern_command_score(int argc, char **argv, int *exit_code)
          .min = 0,
          .max = 1000,
          .help = "how many of the most likely next tokens to list (default: 5)"},
+        {.name = "weights",
+         .kind = TERN_OPTION_CHOICE,
+         .target = &mode,
+         .value_name = "KIND",
+         .choices = tern_placed_mode_names,
+         .help =
+             "what matrices become: stored as the file has them; exact their values in fp32; auto "
+             "their own 4 to 8 bits with int8 products, or bf16; bf16, q8, q4 (default: stored)"},
     };
     const struct tern_command_spec spec = {
         .name = "score",
-        .usage = "MODEL (--prompt TEXT | --ids IDS) [--top N]",
+        .usage = "MODEL (--prompt TEXT | --ids IDS) [options]",
         .summary = "Natural log-probability of each token of a text, and the most likely next "
                    "ones, as JSON lines.",
         .example = "tern score runs/a --prompt \"In the beginning\" --top 3",
@@ -186,5 +199,5 @@ tern_status tern_command_score(int argc, char **argv, int *exit_code)
         return tern_fail(TERN_ERR_USAGE,
                          "tern score: expected exactly one of --prompt TEXT and --ids IDS");
     }
-    return run(positionals.items[0], prompt, ids, top);
+    return run(positionals.items[0], prompt, ids, top, (enum tern_placed_mode)mode);
 }

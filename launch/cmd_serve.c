@@ -17,7 +17,7 @@ struct settings {
     const char *host, *name, *key_file, *template_file, *cert_file, *key_path;
     int64_t port, max_seqs, max_queue, kv_bytes, context, chunk, speculate;
     int64_t connections_max, body_bytes_max;
-    int kv_dtype;
+    int kv_dtype, mode; /* mode: enum tern_placed_mode */
     double request_seconds, drain_seconds, wait_seconds;
     bool no_prefix_cache;
 };
@@ -127,7 +127,8 @@ static tern_status load(struct server *server)
         .speculate = s->speculate,
         .max_wait_seconds = s->wait_seconds,
     };
-    TERN_RETURN_IF_ERR(tern_loaded_open(server->model, TERN_LOADED_AUTO, &server->loaded));
+    TERN_RETURN_IF_ERR(tern_loaded_open(server->model, TERN_LOADED_AUTO,
+                                        (enum tern_placed_mode)s->mode, &server->loaded));
     tern_status status = tern_engine_create(&server->loaded, &options, &server->engine);
     if (status != TERN_OK) {
         tern_loaded_close(&server->loaded);
@@ -254,8 +255,11 @@ tern_status tern_command_serve(int argc, char **argv, int *exit_code)
     (void)exit_code;
     double started = tern_clock_seconds();
     static const char *const kv_words[] = {"bf16", "f32", "int8", NULL};
-    struct settings s = {
-        .host = "127.0.0.1", .port = 8000, .drain_seconds = 30, .wait_seconds = 30};
+    struct settings s = {.host = "127.0.0.1",
+                         .port = 8000,
+                         .drain_seconds = 30,
+                         .wait_seconds = 30,
+                         .mode = TERN_PLACED_AUTO};
     const struct tern_option options[] = {
         {.name = "host",
          .kind = TERN_OPTION_STRING,
@@ -323,6 +327,14 @@ tern_status tern_command_serve(int argc, char **argv, int *exit_code)
          .target = &s.kv_dtype,
          .choices = kv_words,
          .help = "how keys and values are kept (default: bf16)"},
+        {.name = "weights",
+         .kind = TERN_OPTION_CHOICE,
+         .target = &s.mode,
+         .value_name = "KIND",
+         .choices = tern_placed_mode_names,
+         .help =
+             "what matrices become: stored as the file has them; exact their values in fp32; auto "
+             "their own 4 to 8 bits with int8 products, or bf16; bf16, q8, q4 (default: auto)"},
         {.name = "chunk",
          .kind = TERN_OPTION_I64,
          .target = &s.chunk,

@@ -8,9 +8,16 @@
 struct tern_matrix {
     struct tern_dptr weight, bias; /* bias null: none; of the model's dtype */
     enum tern_dtype dtype;
-    int64_t in, out, ld; /* elements from one stored row to the next */
+    enum tern_packed packed; /* not NONE: dtype and ld say nothing */
+    int64_t in, out, ld;     /* elements from one stored row to the next */
     bool is_out_in;
 };
+/* What a product with it is computed in, x being of `dtype`. */
+static inline enum tern_dtype tern_matrix_compute(const struct tern_matrix *matrix,
+                                                  enum tern_dtype dtype)
+{
+    return tern_packed_is_codes(matrix->packed) ? TERN_I8 : dtype;
+}
 
 enum {
     TERN_PARTS_MAX = 3

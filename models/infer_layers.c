@@ -25,7 +25,8 @@ tern_status tern_infer_multiply(struct tern_infer *infer,
         .b_dtype = matrix->dtype,
         .d_dtype = dtype,
         .bias_dtype = dtype,
-        .compute = dtype,
+        .compute = tern_matrix_compute(matrix, dtype),
+        .b_packed = matrix->packed,
     };
     if (!tern_dptr_is_null(matrix->bias)) {
         args.bias = matrix->bias;

@@ -211,6 +211,7 @@ static tern_status embed(struct tern_infer *infer)
                                  .scale = scale != 1 ? scale : 0,
                                  .dtype = model->dtype,
                                  .wte_dtype = infer->embedding->dtype,
+                                 .wte_packed = infer->embedding->packed,
                              });
 }
 
@@ -236,22 +237,24 @@ tern_status tern_infer_head(struct tern_infer *infer, struct tern_dptr x, int64_
     const struct tern_model *model = infer->model;
     const struct tern_matrix *matrix = &infer->head;
     TERN_CHECK(rows <= infer->options.logit_rows);
-    TERN_RETURN_IF_ERR(tern_op_gemm(infer->device, &(struct tern_gemm_args){
-                                                       .a = x,
-                                                       .b = matrix->weight,
-                                                       .d = infer->logits,
-                                                       .m = rows,
-                                                       .n = matrix->out,
-                                                       .k = matrix->in,
-                                                       .lda = matrix->in,
-                                                       .ldb = matrix->ld,
-                                                       .ldd = matrix->out,
-                                                       .trans_b = matrix->is_out_in,
-                                                       .a_dtype = model->dtype,
-                                                       .b_dtype = matrix->dtype,
-                                                       .d_dtype = TERN_F32,
-                                                       .compute = model->dtype,
-                                                   }));
+    TERN_RETURN_IF_ERR(
+        tern_op_gemm(infer->device, &(struct tern_gemm_args){
+                                        .a = x,
+                                        .b = matrix->weight,
+                                        .d = infer->logits,
+                                        .m = rows,
+                                        .n = matrix->out,
+                                        .k = matrix->in,
+                                        .lda = matrix->in,
+                                        .ldb = matrix->ld,
+                                        .ldd = matrix->out,
+                                        .trans_b = matrix->is_out_in,
+                                        .a_dtype = model->dtype,
+                                        .b_dtype = matrix->dtype,
+                                        .d_dtype = TERN_F32,
+                                        .compute = tern_matrix_compute(matrix, model->dtype),
+                                        .b_packed = matrix->packed,
+                                    }));
     float cap = model->config.logit_softcap;
     return capped && cap > 0
                ? tern_op_softcap(infer->device, &(struct tern_softcap_args){.x = infer->logits,

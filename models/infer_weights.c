@@ -24,11 +24,12 @@ static struct tern_matrix matrix_of_param(const struct tern_infer *infer,
     bool is_out_in = is_head || infer->model->config.features.is_out_in;
     int64_t out = param->shape[is_out_in ? 0 : 1];
     int64_t in = param->shape[is_out_in ? 1 : 0];
-    is_out_in = is_out_in != tensor->is_transposed;
+    is_out_in = is_out_in != tensor->is_transposed || tensor->packed != TERN_PACKED_NONE;
     return (struct tern_matrix){
         .weight = tensor->data,
         .bias = bias,
         .dtype = tensor->dtype,
+        .packed = tensor->packed,
         .in = in,
         .out = out,
         .ld = is_out_in ? in : out,
@@ -47,14 +48,18 @@ static struct tern_matrix matrix_of(const struct tern_infer *infer,
                          : (struct tern_matrix){0};
 }
 
-/* Bytes from one column of output to the next. */
-static uint64_t column_bytes(const struct tern_matrix *matrix)
+/* Where the matrix ends, if another may follow it there and be one with it; 0: none may. */
+static uint64_t end_of(const struct tern_infer *infer, const struct tern_matrix *matrix)
 {
-    size_t bytes = tern_dtype_bytes(matrix->dtype);
-    if (matrix->is_out_in) {
-        TERN_CHECK(tern_dtype_row_bytes(matrix->dtype, matrix->in, &bytes));
+    size_t bytes = 0;
+    if (matrix->packed != TERN_PACKED_NONE) {
+        return matrix->out % TERN_PACKED_ROWS == 0
+                   ? matrix->weight.addr +
+                         tern_packed_bytes(infer->device, matrix->packed, matrix->out, matrix->in)
+                   : 0;
     }
-    return bytes;
+    TERN_CHECK(!matrix->is_out_in || tern_dtype_row_bytes(matrix->dtype, matrix->in, &bytes));
+    return matrix->is_out_in ? matrix->weight.addr + (uint64_t)matrix->out * bytes : 0;
 }
 
 static uint64_t bias_bytes(const struct tern_infer *infer)
@@ -68,9 +73,9 @@ static void add_part(const struct tern_infer *infer,
                      struct tern_matrix matrix)
 {
     struct tern_matrix *last = matrices->count > 0 ? &matrices->parts[matrices->count - 1] : NULL;
-    if (last != NULL && last->dtype == matrix.dtype && last->in == matrix.in && last->is_out_in &&
-        matrix.is_out_in &&
-        last->weight.addr + (uint64_t)last->out * column_bytes(last) == matrix.weight.addr) {
+    bool is_alike = last != NULL && last->packed == matrix.packed && last->in == matrix.in &&
+                    (last->packed != TERN_PACKED_NONE || last->dtype == matrix.dtype);
+    if (is_alike && matrix.is_out_in && end_of(infer, last) == matrix.weight.addr) {
         bool has_bias = !tern_dptr_is_null(last->bias);
         if (has_bias == !tern_dptr_is_null(matrix.bias) &&
             (!has_bias ||

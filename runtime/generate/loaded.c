@@ -85,25 +85,37 @@ static enum tern_dtype choose_dtype(const struct tern_loaded *loaded,
     return tern_weights_dtype(weights);
 }
 
-/* Tensors of a run into a flat block; those of other files where they lie, as far as can be. */
-static tern_status place(struct tern_loaded *loaded, struct tern_weights *weights)
+/* Tensors of a run into a flat block, from which they are packed; those of other files where they lie, as far as can be.
+ */
+static tern_status place(struct tern_loaded *loaded,
+                         struct tern_weights *weights,
+                         enum tern_placed_mode mode)
 {
     const struct tern_pretrained *pretrained = tern_weights_pretrained(weights);
+    bool is_borrowed = false;
     if (pretrained != NULL) {
-        return tern_placed_load(&loaded->model, loaded->device, pretrained, &loaded->placed);
+        return tern_placed_load(&loaded->model, loaded->device, pretrained, mode, &loaded->placed);
     }
     TERN_RETURN_IF_ERR(
         tern_weights_load(weights, &loaded->model, loaded->device, NULL, &loaded->weights));
-    return tern_placed_flat(&loaded->model, loaded->device, loaded->weights, &loaded->placed);
+    TERN_RETURN_IF_ERR(tern_placed_flat(&loaded->model, loaded->device, loaded->weights, mode,
+                                        &loaded->placed, &is_borrowed));
+    if (!is_borrowed) {
+        loaded->device->ops->device->free(loaded->device, loaded->weights);
+        loaded->weights = (struct tern_dptr){0};
+    }
+    return TERN_OK;
 }
 
 tern_status tern_loaded_open(const char *model,
                              enum tern_loaded_precision precision,
+                             enum tern_placed_mode mode,
                              struct tern_loaded *out)
 {
     struct tern_weights *weights = NULL;
     *out = (struct tern_loaded){0};
     tern_status status;
+    precision = mode == TERN_PLACED_EXACT ? TERN_LOADED_F32 : precision;
     TERN_RETURN_IF_ERR(tern_weights_open(model, &weights));
     TERN_GOTO_IF_ERR(status, open_device(out), out);
     TERN_GOTO_IF_ERR(status,
@@ -112,7 +124,7 @@ tern_status tern_loaded_open(const char *model,
                      out);
     out->step = tern_weights_step(weights);
     out->ids = *tern_weights_ids(weights);
-    TERN_GOTO_IF_ERR(status, place(out, weights), out);
+    TERN_GOTO_IF_ERR(status, place(out, weights, mode), out);
     if (tern_weights_tokenizer(weights)[0] != '\0') {
         status = tern_tokenizer_open(tern_weights_tokenizer(weights), &out->tokenizer);
     }

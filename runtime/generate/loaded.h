@@ -12,7 +12,7 @@ struct tern_loaded {
     struct tern_device *device;
     struct tern_model model;
     struct tern_placed placed;        /* where its tensors lie */
-    struct tern_dptr weights;         /* of a run: model.dtype, flat; else null */
+    struct tern_dptr weights;         /* of a run, not packed: model.dtype, flat; else null */
     struct tern_weights *files;       /* open where tensors lie in them; else NULL */
     struct tern_model_ids ids;        /* what the model's files say ends a text, ... */
     struct tern_tokenizer *tokenizer; /* NULL: there is none */
@@ -27,8 +27,10 @@ enum tern_loaded_precision {
     TERN_LOADED_BF16
 };
 
+/* mode: what its matrices become (models/placed.h); EXACT computes in fp32 whatever the precision. */
 TERN_MUST_CHECK tern_status tern_loaded_open(const char *model,
                                              enum tern_loaded_precision precision,
+                                             enum tern_placed_mode mode,
                                              struct tern_loaded *out);
 /* How a text becomes tokens. */
 enum tern_loaded_text {

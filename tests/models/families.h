@@ -44,10 +44,11 @@ struct bench {
         } \
     } while (0)
 
-static inline void open_bench(struct bench *b,
-                              const char *name,
-                              const char *backend,
-                              enum tern_dtype dtype)
+static inline void open_bench_as(struct bench *b,
+                                 const char *name,
+                                 const char *backend,
+                                 enum tern_dtype dtype,
+                                 enum tern_placed_mode mode)
 {
     char path[512];
     *b = (struct bench){0};
@@ -67,7 +68,15 @@ static inline void open_bench(struct bench *b,
     assert_true(b->t <= TOKENS_MAX);
     OK(tern_device_open(backend, 2, &b->device));
     OK(tern_model_init(&b->model, &b->pretrained.config, dtype));
-    OK(tern_placed_load(&b->model, b->device, &b->pretrained, &b->placed));
+    OK(tern_placed_load(&b->model, b->device, &b->pretrained, mode, &b->placed));
+}
+
+static inline void open_bench(struct bench *b,
+                              const char *name,
+                              const char *backend,
+                              enum tern_dtype dtype)
+{
+    open_bench_as(b, name, backend, dtype, TERN_PLACED_STORED);
 }
 
 static inline void close_bench(struct bench *b)

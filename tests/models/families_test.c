@@ -74,6 +74,44 @@ static void in_bf16(void **state)
     }
 }
 
+/* Packed weights: their values with the bound of what is stored; in bf16 and in codes of 8 bits with that of bf16. */
+static void packed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *backend;
+        enum tern_placed_mode mode;
+        enum tern_dtype dtype;
+        double bound;
+    } runs[] = {
+        {"ref", TERN_PLACED_EXACT, TERN_F32, RELATIVE},
+        {"cpu", TERN_PLACED_EXACT, TERN_F32, RELATIVE},
+        {"cpu", TERN_PLACED_AUTO, TERN_F32, RELATIVE}, /* files in f32 stay so */
+        {"cpu", TERN_PLACED_BF16, TERN_F32, RELATIVE_BF16},
+        {"cpu", TERN_PLACED_BF16, TERN_BF16, RELATIVE_BF16},
+        {"cpu", TERN_PLACED_Q8, TERN_F32, RELATIVE_BF16},
+    };
+    for (size_t i = 0; i < (size_t)MODEL_COUNT * (sizeof runs / sizeof runs[0]); i++) {
+        const char *model = g_models[i % MODEL_COUNT];
+        size_t run = i / MODEL_COUNT;
+        struct bench b;
+        open_bench_as(&b, model, runs[run].backend, runs[run].dtype, runs[run].mode);
+        assert_int_not_equal(b.placed.items[0].packed, TERN_PACKED_NONE);
+        bool is_rounded = runs[run].bound > RELATIVE;
+        int64_t outliers = is_rounded && b.model.config.experts > 0 ? b.t / 4 : 0;
+        for (int64_t chunk = 5; chunk <= b.t; chunk += b.t - 5) {
+            double worst = worst_of(&b, chunk, outliers);
+            print_message("%s, %s, %s, %s by %lld: %.2e\n", model, runs[run].backend,
+                          tern_placed_mode_names[runs[run].mode], tern_dtype_name(runs[run].dtype),
+                          (long long)chunk, worst);
+            if (!(worst <= runs[run].bound)) {
+                fail_msg("%s: relative error %.3e, at most %.0e", model, worst, runs[run].bound);
+            }
+        }
+        close_bench(&b);
+    }
+}
+
 /* The nll of each target is the logits' log-softmax. */
 static void nll_is_of_the_logits(void **state)
 {
@@ -181,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(against_transformers, check_no_live_blocks),
         cmocka_unit_test_teardown(in_bf16, check_no_live_blocks),
+        cmocka_unit_test_teardown(packed, check_no_live_blocks),
         cmocka_unit_test_teardown(nll_is_of_the_logits, check_no_live_blocks),
         cmocka_unit_test_teardown(longrope_crosses, check_no_live_blocks),
         cmocka_unit_test_teardown(borrows_weights, check_no_live_blocks),

@@ -245,8 +245,8 @@ static void check_steps(struct bench *b, const char *name)
     print_message("%s: %d AdamW steps, worst relative error of the loss %.2e\n", name, STEPS, worst);
 }
 
-/* Token by token with the cache, and in one piece: both must give the oracle's logits of the first sequence. */
-static void check_infer(struct bench *b, const char *name)
+/* Token by token with the cache, and in one piece, weights packed or not: both must give the oracle's logits of the first sequence. */
+static void check_infer(struct bench *b, const char *name, enum tern_placed_mode mode)
 {
     struct golden_tensor golden = golden_tensor(&b->golden, "logits");
     const int32_t *ids = golden_tensor(&b->golden, "ids").data;
@@ -256,7 +256,9 @@ static void check_infer(struct bench *b, const char *name)
     assert_non_null(logits);
     static const int64_t chunks[] = {1, 5, 1000};
     struct tern_placed placed;
-    assert_int_equal(tern_placed_flat(&b->model, b->device, b->weights, &placed), TERN_OK);
+    bool is_borrowed;
+    assert_int_equal(tern_placed_flat(&b->model, b->device, b->weights, mode, &placed, &is_borrowed), TERN_OK);
+    assert_true(is_borrowed || mode != TERN_PLACED_STORED);
     for (size_t c = 0; c < sizeof chunks / sizeof chunks[0]; c++) {
         int64_t chunk = chunks[c] < t ? chunks[c] : t;
         struct tern_sequence *infer;
@@ -287,7 +289,8 @@ static void against_pytorch(void **state)
             snprintf(name, sizeof name, "%s on %s", g_files[f], backend);
             open_bench(&b, g_files[f], backend, TERN_RECOMPUTE_NONE);
             check_logits(&b, name);
-            check_infer(&b, name);
+            check_infer(&b, name, TERN_PLACED_STORED);
+            check_infer(&b, name, TERN_PLACED_EXACT);
             check_gradients(&b, name);
             upload_weights(&b);
             check_steps(&b, name);

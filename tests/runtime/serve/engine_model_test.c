@@ -46,7 +46,7 @@ static void open_family(const struct family *family, const char *backend, struct
     char path[512];
     setenv("TERN_BACKEND", backend, 1);
     snprintf(path, sizeof path, "%s/families/%s", TERN_GOLDEN, family->name);
-    expect_ok(tern_loaded_open(path, TERN_LOADED_F32, out));
+    expect_ok(tern_loaded_open(path, TERN_LOADED_F32, TERN_PLACED_EXACT, out));
 }
 
 /* Request 0, which is greedy, by a pass of its own. */
