@@ -129,13 +129,34 @@ struct tern_http_conn {
 /* Takes over fd. Out of memory: closes it. */
 void tern_http_conn_open(struct tern_http *http, int fd);
 void tern_http_conn_event(struct tern_http_conn *conn, uint32_t events);
-/* The reply has something new. */
+/* The reply has something new: sends it, and goes on with what came behind the request. */
 void tern_http_conn_pump(struct tern_http_conn *conn);
 void tern_http_conn_tick(struct tern_http_conn *conn, int64_t now_ns);
 /* Stopping: closes it if no request is under way. */
 void tern_http_conn_retire(struct tern_http_conn *conn);
 /* Closes now, tells the reply; the memory goes after the batch of events. */
 void tern_http_conn_kill(struct tern_http_conn *conn);
+
+/* For http_input.c. */
+int64_t tern_http_after(double seconds); /* of the clock */
+/* The phase and when it must have ended; seconds 0: never. */
+void tern_http_conn_enter(struct tern_http_conn *conn, enum tern_http_phase phase, double seconds);
+/* Registers with epoll what the phase waits for. */
+void tern_http_conn_watch(struct tern_http_conn *conn);
+/* Sends what out holds. False: the rest must wait for the client, or the connection is dead. */
+bool tern_http_conn_flush(struct tern_http_conn *conn);
+/* Takes from the reply and sends until there is nothing more, the client is full, or the answer is out; then the phase is
+ * IDLE or LINGER. */
+void tern_http_conn_send(struct tern_http_conn *conn);
+
+/* ---- requests (http_input.c) ---- */
+
+/* Bytes that came, in a phase that reads. */
+void tern_http_input(struct tern_http_conn *conn, const char *bytes, size_t count);
+/* After an answer: what had come behind its request. */
+void tern_http_input_resume(struct tern_http_conn *conn);
+/* Answers and closes: what follows on this connection cannot be trusted, or is not wanted. */
+void tern_http_input_refuse(struct tern_http_conn *conn, int status, const char *message);
 
 /* ---- the server (http_loop.c) ---- */
 
