@@ -3,6 +3,7 @@
 #include "launch/options.h"
 #include "launch/version.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/fault.h"
 #include "runtime/base/log.h"
 #include "runtime/base/thread.h"
 #include "runtime/serve/api.h"
@@ -31,7 +32,7 @@ struct server {
     struct tern_api *api;
     struct tern_http *http;
     pthread_t loader, signals;
-    atomic_bool is_loaded, is_over;
+    atomic_bool is_loaded, has_tried, is_over; /* tried: to load it, with or without success */
     struct tern_loaded loaded;
     struct tern_engine *engine;
     tern_status status; /* of the loader, with its sentence */
@@ -65,7 +66,7 @@ static void cut(struct server *server)
 {
     tern_log_warn("asked to stop again: what still runs is cut");
     if (!atomic_load(&server->is_loaded)) {
-        _exit(TERN_EXIT_FAILED); /* a load cannot be interrupted */
+        _exit(TERN_EXIT_OK);
     }
     tern_engine_abort(server->engine);
     tern_http_stop(server->http, 0);
@@ -148,7 +149,9 @@ static tern_status load(struct server *server)
 static void *run_loader(void *argument)
 {
     struct server *server = argument;
+    (void)tern_fault_pass(TERN_FAULT_SERVE_LOAD);
     server->status = load(server);
+    atomic_store(&server->has_tried, true);
     if (server->status != TERN_OK) {
         snprintf(server->detail, sizeof server->detail, "%s", tern_detail());
         tern_http_stop(server->http, 0);
@@ -197,6 +200,9 @@ static tern_status serve(struct server *server)
     atomic_store(&server->is_over, true);
     pthread_kill(server->signals, SIGUSR1);
     pthread_join(server->signals, NULL);
+    if (has_loader && !atomic_load(&server->has_tried)) {
+        _exit(TERN_EXIT_OK); /* asked to stop while loading, which cannot be interrupted */
+    }
     if (has_loader) {
         pthread_join(server->loader, NULL);
     }

@@ -39,6 +39,7 @@ static const struct {
     [TERN_FAULT_COMM_SEND] = {"comm.send", "before one message to a peer"},
     [TERN_FAULT_COMM_COLLECTIVE] = {"comm.collective", "before one collective between GPUs"},
     [TERN_FAULT_GRADIENT] = {"gradient", "after a gradient is complete (action nan poisons it)"},
+    [TERN_FAULT_SERVE_LOAD] = {"serve.load", "before a server loads its model"},
 };
 
 static const struct {

@@ -297,6 +297,9 @@ static tern_status choose_tools(struct tern_api_model *model,
     }
     out->tools = model->tool_format;
     out->is_forced = choice.is_forced;
+    if (choice.is_forced && out->tools == TERN_TOOLS_NONE) {
+        out->tools = TERN_TOOLS_OBJECT; /* the grammar writes it, whatever the model is used to */
+    }
     out->engine.skip_special = false; /* marks of calls may be special tokens */
     return choice.is_forced ? force_call(model, body, *tools, choice.name, out) : TERN_OK;
 }

@@ -485,6 +485,35 @@ def test_deadline():
         check(response.status == 504 and json.loads(content)["error"]["code"] == "deadline_exceeded", content)
 
 
+def test_loading():
+    """The port is open while the model is loaded; the load is made to take an hour."""
+    points = subprocess.run([TERN, "doctor", "--fault-points"], capture_output=True, text=True, check=True).stdout
+    if "serve.load" not in points:
+        print("this build has no fault points")
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = Server("--port", str(port), ready=False, env={"TERN_FAULT": "serve.load:delay=3600"})
+    server.port = port
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            check(server.json("GET", "/health")["status"] == "ok", "alive")
+            break
+        except ConnectionRefusedError:
+            check(time.monotonic() < end and server.process.poll() is None, "the port never opens")
+            time.sleep(0.01)
+    for method, path, body in (("GET", "/ready", None), ("GET", "/v1/models", None), ("POST", "/v1/completions", LONG),
+                               ("POST", "/tokenize", {"prompt": "x"})):
+        response, content = server.call(method, path, body)
+        check(response.status == 503 and json.loads(content)["error"]["code"] == "loading", path, response.status, content)
+        check(int(response.getheader("retry-after")) >= 1, "Retry-After")
+    check(server.metric("tern:ready") == 0 and server.call("GET", "/")[0].status == 200, "the rest")
+    server.stop()
+    server.process.stderr.close()
+
+
 def test_refusals():
     for options, words in ((["--tls-cert", "x.pem"], "--tls-cert"), (["--port", "99999"], "--port"),
                            (["--api-key-file", "none.txt"], "none.txt"), (["--chat-template", "none.jinja"], "none.jinja"),
@@ -497,7 +526,7 @@ def test_refusals():
 
 
 def main():
-    alone = [test_full_queue, test_keys, test_drain, test_cut, test_deadline, test_refusals]
+    alone = [test_full_queue, test_keys, test_drain, test_cut, test_deadline, test_loading, test_refusals]
     shared = [test_greedy, test_chat, test_seeds, test_stops, test_logprobs, test_lists, test_embeddings, test_structured,
               test_tokens, test_operating, test_metrics, test_errors, test_random_bodies, test_clients_that_leave]
     wanted = sys.argv[4:]
