@@ -80,7 +80,12 @@ static bool take_work(struct tern_engine *engine)
         job->next = NULL;
         *(engine->last_job != NULL ? &engine->last_job->next : &engine->jobs) = job;
         engine->last_job = job;
+        if (atomic_load(&job->is_cancelled)) { /* before the sweep could see it */
+            atomic_store(&engine->has_cancels, true);
+        }
         engine->unstarted++;
+        engine->deadline_ns =
+            job->deadline_ns < engine->deadline_ns ? job->deadline_ns : engine->deadline_ns;
         tern_schedule_wait(engine, &job->choices[0]);
         job = next;
     }
@@ -96,6 +101,11 @@ static void sweep(struct tern_engine *engine)
     int64_t drain_ns = engine->drain_ns;
     pthread_mutex_unlock(&engine->lock);
     int64_t now = tern_clock_ns();
+    if (!atomic_exchange(&engine->has_cancels, false) && !engine->is_broken && !is_aborting &&
+        !is_draining && now < engine->deadline_ns) {
+        return;
+    }
+    engine->deadline_ns = INT64_MAX;
     for (struct tern_job *job = engine->jobs; job != NULL;) {
         struct tern_job *next = job->next;
         if (atomic_load(&job->is_cancelled)) {
@@ -110,6 +120,8 @@ static void sweep(struct tern_engine *engine)
             tern_deliver_fail(engine, job, TERN_ENGINE_END_TIMEOUT, TERN_ERR_TIMEOUT,
                               job->is_started ? "the deadline passed before the answer was whole"
                                               : "the deadline passed while the request waited");
+        } else if (job->deadline_ns < engine->deadline_ns) {
+            engine->deadline_ns = job->deadline_ns;
         }
         job = next;
     }
@@ -227,6 +239,7 @@ tern_status tern_engine_create_over(const struct tern_engine_pass *pass,
     }
     engine->options = *options;
     engine->pass = *pass;
+    engine->deadline_ns = INT64_MAX;
     init_locks(engine);
     tern_text_init(&engine->out);
     tern_engine_stats_init(&engine->totals);
@@ -374,6 +387,7 @@ void tern_engine_cancel(struct tern_engine *engine, uint64_t handle)
         struct tern_handle_slot *slot = &engine->slots[index];
         if (slot->job != NULL && slot->generation == handle >> SLOT_BITS) {
             atomic_store(&slot->job->is_cancelled, true);
+            atomic_store(&engine->has_cancels, true);
         }
     }
     pthread_mutex_unlock(&engine->lock);

@@ -76,8 +76,8 @@ struct tern_engine {
     float *embedding;     /* (width) */
     struct tern_text out; /* text of one event */
 
-    struct tern_job *jobs, *last_job; /* in flight, oldest first */
-    struct tern_choice *waiting;      /* oldest first */
+    struct tern_job *jobs, *last_job;           /* in flight, oldest first */
+    struct tern_choice *waiting, *last_waiting; /* oldest first */
     int64_t waiting_count;
     int64_t unstarted;            /* of those, requests that were never started */
     struct tern_choice **running; /* (max_seqs), oldest first */
@@ -94,11 +94,13 @@ struct tern_engine {
     /* Seconds between two starts while requests wait, an average over the last dozens. */
     double start_gap;
     int64_t last_start_ns; /* 0: nothing has waited since */
+    int64_t deadline_ns;   /* the earliest of requests in flight, or earlier; INT64_MAX: none */
 
     pthread_t thread;
     bool has_thread;
     atomic_llong beat_ns;
     atomic_bool is_busy, is_dead;
+    atomic_bool has_cancels; /* since the thread last looked */
 
     pthread_mutex_t lock;
     pthread_cond_t work; /* something came for the thread */

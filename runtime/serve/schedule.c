@@ -15,11 +15,17 @@ struct budget {
 void tern_schedule_wait(struct tern_engine *engine, struct tern_choice *choice)
 {
     struct tern_choice **link = &engine->waiting;
+    if (engine->waiting != NULL && tern_choice_is_older(engine->last_waiting, choice)) {
+        link = &engine->last_waiting->next_waiting; /* as new ones are */
+    }
     while (*link != NULL && tern_choice_is_older(*link, choice)) {
         link = &(*link)->next_waiting;
     }
     choice->next_waiting = *link;
     *link = choice;
+    if (choice->next_waiting == NULL) {
+        engine->last_waiting = choice;
+    }
     choice->state = TERN_CHOICE_WAITING;
     engine->waiting_count++;
 }
@@ -49,10 +55,15 @@ static void stop_running(struct tern_engine *engine, const struct tern_choice *c
 static void stop_waiting(struct tern_engine *engine, const struct tern_choice *choice)
 {
     struct tern_choice **link = &engine->waiting;
+    struct tern_choice *before = NULL;
     while (*link != choice) {
-        link = &(*link)->next_waiting;
+        before = *link;
+        link = &before->next_waiting;
     }
     *link = choice->next_waiting;
+    if (engine->last_waiting == choice) {
+        engine->last_waiting = before;
+    }
     engine->waiting_count--;
 }
 
