@@ -15,6 +15,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,6 +25,7 @@ enum {
     EVENTS_MAX = 256,
     ACCEPTS_MAX = 64, /* a turn of the loop */
     TICK_MS = 250,    /* deadlines are looked at so often */
+    OTHER_FILES = 64, /* descriptors that are not connections */
 };
 
 static const int64_t ms_ns = 1000000;
@@ -174,6 +176,21 @@ static tern_status watch(struct tern_http *http, int fd, void *mark)
                : tern_fail_errno(TERN_ERR_IO, errno, "cannot watch a socket");
 }
 
+/* Every connection is a descriptor: raises the process's own limit as far as it may, and says when that is too little. */
+static void raise_limit(const struct tern_http *http)
+{
+    struct rlimit limit;
+    rlim_t wanted = (rlim_t)http->options.connections_max + OTHER_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) {
+        return;
+    }
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < wanted) {
+        tern_log_warn("%d connections are allowed, but the limit of open files (ulimit -n) is %llu",
+                      http->options.connections_max, (unsigned long long)limit.rlim_cur);
+    }
+}
+
 static tern_status set_up(struct tern_http *http)
 {
     const struct tern_http_options *options = &http->options;
@@ -197,6 +214,7 @@ static tern_status set_up(struct tern_http *http)
     if (http->epoll_fd < 0 || http->wake_fd < 0) {
         return tern_fail_errno(TERN_ERR_IO, errno, "cannot make an event loop");
     }
+    raise_limit(http);
     TERN_RETURN_IF_ERR(listen_all(http));
     TERN_RETURN_IF_ERR(watch(http, http->wake_fd, &http->wake_fd));
     return tern_http_work_create(options->workers, &http->work);
