@@ -25,6 +25,7 @@ enum {
     LOOPS = 64, /* closed loops of the measured kind */
     BUCKETS = 100000,
     BUCKET_US = 10,
+    CONNECTIONS_MAX = 16384,
 };
 
 static int port;
@@ -88,8 +89,7 @@ static long server_kib(int pid)
 static void *trickle(void *arg)
 {
     int count = *(int *)arg;
-    int *fds = calloc((size_t)count, sizeof *fds);
-    int *sent = calloc((size_t)count, sizeof *sent);
+    static int fds[CONNECTIONS_MAX], sent[CONNECTIONS_MAX];
     for (int i = 0; i < count; i++) {
         fds[i] = open_client();
     }
@@ -115,8 +115,6 @@ static void *trickle(void *arg)
     for (int i = 0; i < count; i++) {
         close(fds[i]);
     }
-    free(fds);
-    free(sent);
     return NULL;
 }
 
@@ -182,7 +180,7 @@ static long run_streams(int count, double seconds)
     static char bytes[65536];
     long long received = 0;
     int epoll = epoll_create1(0);
-    int *fds = calloc((size_t)count, sizeof *fds);
+    static int fds[CONNECTIONS_MAX];
     for (int i = 0; i < count; i++) {
         fds[i] = open_client();
         struct epoll_event event = {.events = EPOLLIN, .data.fd = fds[i]};
@@ -204,7 +202,6 @@ static long run_streams(int count, double seconds)
     for (int i = 0; i < count; i++) {
         close(fds[i]);
     }
-    free(fds);
     close(epoll);
     return (long)(received / 263); /* 256 and its chunk's frame */
 }
@@ -219,7 +216,7 @@ static void print_light(long answers, double seconds, double cpu)
 
 int main(int argc, char **argv)
 {
-    if (argc != 6) {
+    if (argc != 6 || atoi(argv[4]) < 0 || atoi(argv[4]) > CONNECTIONS_MAX) {
         fprintf(stderr,
                 "usage: http_load PORT PID light|trickle|idle|streams CONNECTIONS SECONDS\n");
         return 2;
