@@ -168,8 +168,10 @@ static void test_full_queue(void **state)
     gate_pass(&scene->gate, TERN_OK, true);
     gate_pass(&scene->gate, TERN_OK, true);
     submit(scene, 5, &request); /* the place of the one that left */
-    end(scene);
     tern_engine_stats(scene->engine, &stats);
+    assert_int_equal(stats.refused, 1);
+    assert_int_equal(stats.requests, 6);
+    end(scene);
 }
 
 static atomic_llong g_now_ns;
