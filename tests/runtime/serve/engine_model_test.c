@@ -1,5 +1,7 @@
 /* engine_model_test.c - the engine over real passes of every family: the same bits alone and in
- * company, and greedy texts as one sequence by itself writes them. */
+ * company, and greedy texts as one sequence by itself writes them.
+ *
+ *   serve_engine_model_test [all]      each family in every kind of weights, not in one of them */
 #include "models/infer.h"
 #include "models/sequence.h"
 #include "runtime/generate/loaded.h"
@@ -41,12 +43,30 @@ static void close_engine(struct mix *mix, struct tern_engine *engine)
     tern_engine_destroy(engine);
 }
 
-static void open_family(const struct family *family, const char *backend, struct tern_loaded *out)
+static bool g_is_whole; /* each family in each of its kinds */
+
+/* How its weights and its keys and values are kept. */
+struct kind {
+    const char *backend;
+    enum tern_placed_mode mode;
+    enum tern_dtype kv;
+};
+
+static const struct kind g_kinds[] = {
+    {"cpu", TERN_PLACED_EXACT, TERN_F32}, {"cpu", TERN_PLACED_BF16, TERN_BF16},
+    {"cpu", TERN_PLACED_Q8, TERN_I8},     {"ref", TERN_PLACED_EXACT, TERN_F32},
+    {"cpu", TERN_PLACED_AUTO, TERN_BF16}, {"cpu", TERN_PLACED_Q4, TERN_BF16},
+};
+
+static void open_family(const struct family *family,
+                        const struct kind *kind,
+                        struct tern_loaded *out)
 {
     char path[512];
-    setenv("TERN_BACKEND", backend, 1);
+    setenv("TERN_BACKEND", kind->backend, 1);
+    setenv("TERN_THREADS", "2", 1);
     snprintf(path, sizeof path, "%s/families/%s", TERN_GOLDEN, family->name);
-    expect_ok(tern_loaded_open(path, TERN_LOADED_F32, TERN_PLACED_EXACT, out));
+    expect_ok(tern_loaded_open(path, TERN_LOADED_AUTO, kind->mode, out));
 }
 
 /* Request 0, which is greedy, by a pass of its own. */
@@ -72,21 +92,21 @@ static void check_greedy(struct mix *mix, const struct tern_loaded *loaded)
 }
 
 /* Returns how often a request gave way. */
-static uint64_t check_family(const struct family *family, const char *backend, enum tern_dtype kv)
+static uint64_t check_family(const struct family *family, const struct kind *kind)
 {
     static struct mix mix;
     struct tern_loaded loaded;
     struct tern_engine_stats stats;
-    open_family(family, backend, &loaded);
+    open_family(family, kind, &loaded);
     memset(&mix, 0, sizeof mix);
     mix.prompt_max = family->prompt_max;
     mix.open = open_engine;
     mix.close = close_engine;
     mix.context = &loaded;
     int64_t text = (loaded.model.config.context + TERN_KV_BLOCK - 1) / TERN_KV_BLOCK;
-    struct tern_engine_options alone = {.max_seqs = 4, .chunk = 256, .kv_dtype = kv};
+    struct tern_engine_options alone = {.max_seqs = 4, .chunk = 256, .kv_dtype = kind->kv};
     mix_hear_alone(&mix, &alone, 5 * text);
-    if (kv == TERN_F32) {
+    if (kind->kv == TERN_F32) {
         check_greedy(&mix, &loaded);
     }
     const struct {
@@ -100,12 +120,13 @@ static uint64_t check_family(const struct family *family, const char *backend, e
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct tern_engine_options options = rows[i].options;
-        options.kv_dtype = kv;
+        options.kv_dtype = kind->kv;
         mix_together(&mix, &options, rows[i].blocks, &stats);
     }
-    print_message("%s on %s, %s: %llu preemptions, %llu cached, %llu of %llu guesses\n",
-                  family->name, backend, tern_dtype_name(kv), (unsigned long long)stats.preemptions,
-                  (unsigned long long)stats.prefix_hits, (unsigned long long)stats.accepted_tokens,
+    print_message("%s on %s, weights %d, %s: %llu preemptions, %llu cached, %llu of %llu guesses\n",
+                  family->name, kind->backend, (int)kind->mode, tern_dtype_name(kind->kv),
+                  (unsigned long long)stats.preemptions, (unsigned long long)stats.prefix_hits,
+                  (unsigned long long)stats.accepted_tokens,
                   (unsigned long long)stats.draft_tokens);
     assert_true(stats.prefix_hits > 0);
     tern_loaded_close(&loaded);
@@ -116,14 +137,20 @@ static void test_same_bits(void **state)
 {
     (void)state;
     uint64_t preemptions = 0;
+    size_t kinds = sizeof g_kinds / sizeof g_kinds[0];
     for (size_t i = 0; i < sizeof g_families / sizeof g_families[0]; i++) {
-        preemptions += check_family(&g_families[i], "ref", i % 2 == 0 ? TERN_F32 : TERN_BF16);
+        for (size_t k = 0; k < kinds; k++) {
+            if (g_is_whole || k == i % kinds) {
+                preemptions += check_family(&g_families[i], &g_kinds[k]);
+            }
+        }
     }
     assert_true(preemptions > 20);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    g_is_whole = argc > 1 && strcmp(argv[1], "all") == 0;
     const struct CMUnitTest tests[] = {CHECKED(test_same_bits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
