@@ -32,6 +32,9 @@ static void answer(struct tern_http_conn *conn, int status, const char *message)
     if (status == 204) {
         tern_http_reply_send(reply, status, NULL, "", 0);
     } else {
+        if (status == 503) {
+            tern_http_reply_header(reply, "Retry-After", "1");
+        }
         tern_http_reply_error(reply, status, message);
     }
     tern_http_reply_handled(reply);
