@@ -186,6 +186,11 @@ double tern_device_peak_flops(struct tern_device *device, enum tern_dtype comput
     return 0;
 }
 
+double tern_device_read_rate(struct tern_device *device)
+{
+    return is_cpu(device) ? tern_cpu_read_rate(device) : 0;
+}
+
 #if defined(__x86_64__)
 enum cpuid_register {
     EAX,

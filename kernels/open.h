@@ -36,5 +36,7 @@ int tern_device_threads(const struct tern_device *device);
 /* Arithmetic peak of the device for products computed in `compute`, flop/s: of a CPU measured now in some 30 ms, of a GPU
  * what its data sheet says; 0: not known. */
 double tern_device_peak_flops(struct tern_device *device, enum tern_dtype compute);
+/* The rate at which it reads memory, bytes/s: of a CPU measured now; 0: not known. */
+double tern_device_read_rate(struct tern_device *device);
 
 #endif

@@ -11,6 +11,7 @@ tern_status tern_command_generate(int argc, char **argv, int *exit_code);
 tern_status tern_command_eval(int argc, char **argv, int *exit_code);
 tern_status tern_command_score(int argc, char **argv, int *exit_code);
 tern_status tern_command_serve(int argc, char **argv, int *exit_code);
+tern_status tern_command_bench(int argc, char **argv, int *exit_code);
 tern_status tern_command_export(int argc, char **argv, int *exit_code);
 tern_status tern_command_tokenizer(int argc, char **argv, int *exit_code);
 tern_status tern_command_data(int argc, char **argv, int *exit_code);

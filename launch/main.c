@@ -24,6 +24,7 @@ static const struct command g_commands[] = {
     {"eval", tern_command_eval, "loss per token, perplexity, bits per byte of a model on a text"},
     {"serve", tern_command_serve, "answer over HTTP as OpenAI's API does"},
     {"score", tern_command_score, "log-probability of each token of a prompt, as JSON lines"},
+    {"bench", tern_command_bench, "tokens/s of prefill and decode, share of the machine's peak"},
     {"export", tern_command_export, "write a model as a Hugging Face folder or a GGUF file"},
     {"tokenizer", tern_command_tokenizer, "train a tokenizer, encode, decode"},
     {"data", tern_command_data, "turn text into token shards, and look into them"},

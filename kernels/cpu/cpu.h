@@ -93,6 +93,9 @@ void tern_cpu_ops_needs(const struct tern_op_limits *limits,
 TERN_MUST_CHECK tern_status tern_cpu_open(int threads, struct tern_device **out);
 /* Measured rate of the units that this level's gemm runs on, flop/s, all threads; 0: not known (AMX, generic). */
 double tern_cpu_peak_flops(struct tern_device *device, enum tern_dtype compute);
+/* Measured rate at which all threads together read memory that lies in no cache, bytes/s; takes 192 MiB for some tenths
+ * of a second. 0: there is no memory. */
+double tern_cpu_read_rate(struct tern_device *device);
 const char *tern_cpu_reason(void); /* why this backend cannot run; "" if it can */
 
 tern_status tern_cpu_gemm(struct tern_device *, const struct tern_gemm_args *);

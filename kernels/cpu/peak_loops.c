@@ -1,7 +1,10 @@
-/* peak_loops.c - register-only loops: 24 independent chains of fused multiply-adds or bf16 dot
- * products. */
+/* peak_loops.c - register-only loops: 24 independent chains of fused multiply-adds, bf16 or int8 dot
+ * products; and a loop that only reads memory. */
 #include "kernels/cpu/peak_loops.h"
 
+#include "runtime/base/mem.h"
+
+#include <string.h>
 #include <time.h>
 
 static const struct {
@@ -12,6 +15,7 @@ static const struct {
     [TERN_PEAK_FMA_AVX2] = {"fp32 fma, 256 bit", TERN_CPU_AVX2, 12 * 8 * 2},
     [TERN_PEAK_FMA_AVX512] = {"fp32 fma, 512 bit", TERN_CPU_AVX512, 24 * 16 * 2},
     [TERN_PEAK_DOT_BF16] = {"bf16 dot, 512 bit", TERN_CPU_AVX512_BF16, 24 * 32 * 2},
+    [TERN_PEAK_DOT_I8] = {"int8 dot, 512 bit", TERN_CPU_AVX512, 24 * 64 * 2},
 };
 
 enum {
@@ -25,7 +29,8 @@ const char *tern_peak_name(enum tern_peak_kind kind)
 
 bool tern_peak_can_run(enum tern_peak_kind kind)
 {
-    return tern_cpu_level_found() >= g_kinds[kind].level;
+    return tern_cpu_level_found() >= g_kinds[kind].level &&
+           (kind != TERN_PEAK_DOT_I8 || tern_cpu_has_vnni());
 }
 
 #if defined(__x86_64__)
@@ -89,6 +94,22 @@ __attribute__((target("avx512f,avx512bf16"))) static void loop_dot_bf16(int64_t 
     }
 }
 
+__attribute__((target("avx512f,avx512vnni"))) static void loop_dot_i8(int64_t turns)
+{
+    __m512i sum[24], x = _mm512_set1_epi8(3);
+    UNROLL for (int i = 0; i < 24; i++)
+    {
+        sum[i] = _mm512_setzero_si512();
+    }
+    for (int64_t t = 0; t < turns; t++) {
+        UNROLL for (int i = 0; i < 24; i++)
+        {
+            sum[i] = _mm512_dpbusd_epi32(sum[i], x, x);
+            KEEP(sum[i]);
+        }
+    }
+}
+
 static void run_loop(enum tern_peak_kind kind, int64_t turns)
 {
     switch (kind) {
@@ -98,8 +119,11 @@ static void run_loop(enum tern_peak_kind kind, int64_t turns)
     case TERN_PEAK_FMA_AVX512:
         loop_fma_avx512(turns);
         break;
-    default:
+    case TERN_PEAK_DOT_BF16:
         loop_dot_bf16(turns);
+        break;
+    default:
+        loop_dot_i8(turns);
         break;
     }
 }
@@ -165,7 +189,9 @@ static double thread_rate(enum tern_peak_kind kind)
 double tern_cpu_peak_flops(struct tern_device *device, enum tern_dtype compute)
 {
     struct tern_cpu_device *cpu = tern_cpu_device_of(device);
-    if (cpu->level < TERN_CPU_AVX2 || (cpu->level == TERN_CPU_AMX && compute == TERN_BF16)) {
+    bool is_unknown = compute == TERN_I8 && !(cpu->level >= TERN_CPU_AVX512 && tern_cpu_has_vnni());
+    if (cpu->level < TERN_CPU_AVX2 || (cpu->level == TERN_CPU_AMX && compute == TERN_BF16) ||
+        is_unknown) {
         return 0;
     }
     enum tern_peak_kind kind =
@@ -173,5 +199,60 @@ double tern_cpu_peak_flops(struct tern_device *device, enum tern_dtype compute)
     if (compute == TERN_BF16 && cpu->level >= TERN_CPU_AVX512_BF16 && tern_cpu_bf16_dot_is_fast()) {
         kind = TERN_PEAK_DOT_BF16;
     }
-    return thread_rate(kind) * cpu->threads;
+    return thread_rate(compute == TERN_I8 ? TERN_PEAK_DOT_I8 : kind) * cpu->threads;
+}
+
+/* ---- reading ---- */
+
+enum {
+    READ_BYTES = 192 << 20, /* beyond any cache */
+    READ_PIECE = 1 << 20,
+    READ_AHEAD = 4096,
+    READ_ROUNDS = 6
+};
+
+struct read_job {
+    const char *data;
+    uint64_t sums[READ_BYTES / READ_PIECE]; /* so that the loads are not left out */
+};
+
+static void read_task(void *arg, int64_t task, int thread)
+{
+    struct read_job *job = arg;
+    const char *from = job->data + task * READ_PIECE;
+    uint64_t sum[8] = {0};
+    (void)thread;
+    for (int64_t at = 0; at < READ_PIECE; at += 64) {
+        uint64_t line[8];
+        memcpy(line, from + at, sizeof line);
+        __builtin_prefetch(from + at + READ_AHEAD);
+        for (int i = 0; i < 8; i++) {
+            sum[i] ^= line[i];
+        }
+    }
+    job->sums[task] = sum[0] ^ sum[1] ^ sum[2] ^ sum[3] ^ sum[4] ^ sum[5] ^ sum[6] ^ sum[7];
+}
+
+double tern_cpu_read_rate(struct tern_device *device)
+{
+    struct tern_cpu_device *cpu = tern_cpu_device_of(device);
+    struct read_job *job = tern_alloc_zero("bench", 1, sizeof *job);
+    char *data = tern_alloc("bench", READ_BYTES);
+    double best = 0;
+    for (int round = 0; job != NULL && data != NULL && round < READ_ROUNDS; round++) {
+        struct timespec start, end;
+        if (round == 0) {
+            memset(data, 1, READ_BYTES);
+            job->data = data;
+        }
+        clock_gettime(CLOCK_MONOTONIC, &start);
+        tern_cpu_parallel(cpu, READ_BYTES / READ_PIECE, read_task, job);
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        double seconds =
+            (double)(end.tv_sec - start.tv_sec) + (double)(end.tv_nsec - start.tv_nsec) * 1e-9;
+        best = READ_BYTES / seconds > best ? READ_BYTES / seconds : best;
+    }
+    tern_free(job);
+    tern_free(data);
+    return best;
 }

@@ -8,6 +8,7 @@ enum tern_peak_kind {
     TERN_PEAK_FMA_AVX2,
     TERN_PEAK_FMA_AVX512,
     TERN_PEAK_DOT_BF16,
+    TERN_PEAK_DOT_I8,
     TERN_PEAK_COUNT
 };
 

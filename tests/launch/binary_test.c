@@ -54,6 +54,7 @@ static const struct {
     {{"generate"}},
     {{"eval"}},
     {{"score"}},
+    {{"bench"}},
     {{"tokenizer"}},
     {{"tokenizer", "train"}},
     {{"tokenizer", "encode"}},
