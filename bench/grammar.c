@@ -41,6 +41,9 @@ static const struct {
      "\"^[A-Z]{3}-[0-9]{6}$\"}, \"date\": {\"type\": \"string\", \"format\": \"date-time\"}, "
      "\"words\": {\"type\": \"string\", \"pattern\": \"^[a-z]+( [a-z]+)*$\"}}, \"required\": "
      "[\"id\", \"date\", \"words\"]}"},
+    {"counted pattern",
+     "{\"type\": \"array\", \"minItems\": 3, \"maxItems\": 9, \"items\": {\"type\": \"string\", "
+     "\"pattern\": \"^[A-Za-z ]{1,50}$\"}}"},
     {"alternatives",
      "{\"anyOf\": [{\"type\": \"object\", \"properties\": {\"kind\": {\"const\": \"circle\"}, "
      "\"radius\": {\"type\": \"number\", \"exclusiveMinimum\": 0}}, \"required\": [\"kind\", "

@@ -207,7 +207,7 @@ class Bench:
                 due += self.rng.expovariate(rate)
             if now >= next_watch:
                 watch()
-                next_watch = now + 1.0
+                next_watch = now + 5.0
             if due >= start + seconds and not self.client.open:
                 break
             self.client.step(min(due, next_watch) - now if due < start + seconds else 0.1)
@@ -296,7 +296,16 @@ def read_metrics(url):
         if line and not line.startswith("#"):
             name = re.split(r"[{ ]", line, maxsplit=1)[0]
             out[name] = out.get(name, 0.0) + float(line.rsplit(" ", 1)[1])
+        if name == "vllm:cache_config_info":
+            out["blocks"] = float(re.search(r'num_gpu_blocks="(\d+)"', line).group(1))
     return out
+
+
+def look(url, pid):
+    """Resident memory, and the share of the cache's blocks that hold something."""
+    metrics = read_metrics(url)
+    used = metrics.get("tern:kv_blocks_used", 0.0) + metrics.get("tern:kv_blocks_cached", 0.0)
+    return rss_bytes(pid), used / max(1.0, metrics.get("blocks", 1.0))
 
 
 def rss_bytes(pid):
@@ -345,8 +354,12 @@ def check(args, rows, peak, memory, leftovers, trickled, findings):
         judge(over["tokens_per_second"] >= 0.95 * best,
               f"{over['tokens_per_second']:.1f} tokens/s at {over['rate']:.2f}/s are {100 * over['tokens_per_second'] / best:.1f} % of the best (at least 95)")
     if memory:
-        half, end = memory[len(memory) // 2], memory[-1]
-        judge(end <= half * 1.02 + (8 << 20), f"resident memory in the second half: {half >> 20} to {end >> 20} MiB")
+        (half, filled), (end, _) = memory[len(memory) // 2], memory[-1]
+        text = f"resident memory in the second half: {half >> 20} to {end >> 20} MiB"
+        if filled < 0.99:  # blocks are taken from the machine when they are first used
+            print(f"  -    {text}; not judged, the cache was still filling ({100 * filled:.0f} % at half time: longer --seconds)")
+        else:
+            judge(end <= half * 1.02 + (8 << 20), text)
     judge(leftovers == 0, f"{leftovers:.0f} blocks of the cache are held when all is over")
     if trickled is not None:
         ratio = trickled["tpot_p50"] / max(calm["tpot_p50"], 1e-9)
@@ -388,7 +401,7 @@ def run(args, url, pid, findings):
     memory, rows, trickled = [], [], None
     print("  rate/s   sent   done    429 failed      TTFT ms p50      p90      p99   between p50      p90      p99  tokens/s goodput/s")
     for rate in rates:
-        watch = (lambda: memory.append(rss_bytes(pid))) if pid and rate == max(rates) else (lambda: None)
+        watch = (lambda: memory.append(look(url, pid))) if pid and rate == max(rates) else (lambda: None)
         rows.append(bench.open_loop(rate, args.seconds, watch))
         print_row(rows[-1])
     if args.trickle:
@@ -404,7 +417,7 @@ def run(args, url, pid, findings):
         time.sleep(0.1)  # the last ones that left are seen within a step
     if args.check:
         check(args, rows, peak, memory, leftovers, trickled, findings)
-    return {"peak": peak, "rows": rows, "trickled": trickled, "rss_bytes": memory, "kv_blocks_used": leftovers}
+    return {"peak": peak, "rows": rows, "trickled": trickled, "rss_bytes": [rss for rss, _ in memory], "kv_blocks_used": leftovers}
 
 
 def main():

@@ -223,7 +223,7 @@ static tern_status forget(struct tern_grammar *grammar)
          state = state->next) {
         for (size_t i = 0; i < state->depth; i++) {
             const struct tern_set *old = &grammar->dfa.sets[state->stack[i]];
-            uint32_t set = tern_dfa_intern(&fresh, old->blanks,
+            uint32_t set = tern_dfa_intern(&fresh, old->blanks, old->left,
                                            grammar->dfa.items + old->first_item, old->item_count);
             status = set != 0 ? status : tern_fail(TERN_ERR_MEMORY, "no memory for a grammar");
         }
@@ -236,8 +236,9 @@ static tern_status forget(struct tern_grammar *grammar)
     for (struct tern_grammar_state *state = grammar->states; state != NULL; state = state->next) {
         for (size_t i = 0; i < state->depth; i++) {
             const struct tern_set *old = &grammar->dfa.sets[state->stack[i]];
-            state->stack[i] = tern_dfa_intern(
-                &fresh, old->blanks, grammar->dfa.items + old->first_item, old->item_count);
+            state->stack[i] =
+                tern_dfa_intern(&fresh, old->blanks, old->left,
+                                grammar->dfa.items + old->first_item, old->item_count);
         }
     }
     tern_dfa_fini(&grammar->dfa);

@@ -20,7 +20,8 @@
  *   Numbers have at most 18 digits before and 17 behind the point and an exponent of 2; integers no point, and
  *   18 digits unless bounded; numbers with bounds have no exponent. Keys, and strings with a pattern, a format, an enum
  *   or a const, have one spelling: escapes only where JSON needs them. Blanks: where JSON allows them one
- *   space, or a line feed and up to 32 spaces or tabs; none behind the document.
+ *   space, or a line feed and up to 32 spaces or tabs; none behind the document. Values are nested at most 200 levels
+ *   deep (a string is one), or as deep as the schema needs.
  *   format: date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6 (all groups), uri; others are refused.
  *   pattern: an ECMA-262 expression, searched in the string (^ and $ at its ends only) over characters, of literals,
  *   classes, groups, |, * + ? {m,n}, \d \w \s; refused: look-around, back references, \b, \p. */

@@ -94,9 +94,8 @@ static int compare_items(const void *a, const void *b)
                                 : (x->count > y->count) - (x->count < y->count);
 }
 
-static uint32_t hash_items(uint8_t blanks, const struct tern_item *items, size_t count)
+static uint32_t hash_items(uint64_t hash, const struct tern_item *items, size_t count)
 {
-    uint64_t hash = blanks;
     for (size_t i = 0; i < count; i++) {
         hash = (hash ^ (items[i].state | (uint64_t)items[i].count << 32)) * 0x9E3779B97F4A7C15ULL;
         hash ^= hash >> 29;
@@ -106,16 +105,17 @@ static uint32_t hash_items(uint8_t blanks, const struct tern_item *items, size_t
 
 uint32_t tern_dfa_intern(struct tern_dfa *dfa,
                          uint8_t blanks,
+                         uint32_t left,
                          const struct tern_item *items,
                          size_t count)
 {
     if (count == 0 || dfa->is_failed) {
         return 0;
     }
-    uint32_t *bucket = &dfa->buckets[hash_items(blanks, items, count)];
+    uint32_t *bucket = &dfa->buckets[hash_items(left | (uint64_t)blanks << 32, items, count)];
     for (uint32_t i = *bucket; i != 0; i = dfa->sets[i].next) {
         const struct tern_set *set = &dfa->sets[i];
-        if (set->blanks == blanks && set->item_count == count &&
+        if (set->blanks == blanks && set->left == left && set->item_count == count &&
             memcmp(dfa->items + set->first_item, items, count * sizeof *items) == 0) {
             return i;
         }
@@ -129,6 +129,7 @@ uint32_t tern_dfa_intern(struct tern_dfa *dfa,
     *set = (struct tern_set){.first_item = dfa->item_count,
                              .item_count = (uint32_t)count,
                              .next = *bucket,
+                             .left = left,
                              .blanks = blanks};
     for (size_t i = 0; i < count; i++) {
         dfa->items[dfa->item_count++] = items[i];
@@ -145,18 +146,30 @@ static void start_round(struct tern_dfa *dfa)
     dfa->round++;
 }
 
-static uint32_t found_set(struct tern_dfa *dfa, uint8_t blanks)
+/* What was found as a set, without the states that need more levels than are left. */
+static uint32_t found_set(struct tern_dfa *dfa, uint8_t blanks, uint32_t left)
 {
+    size_t kept = 0;
     close_found(dfa);
-    if (dfa->found_count > 1) {
-        qsort(dfa->found, dfa->found_count, sizeof *dfa->found, compare_items);
+    for (size_t i = 0; i < dfa->found_count; i++) {
+        if (dfa->nfa->states[dfa->found[i].state].height <= left) {
+            dfa->found[kept++] = dfa->found[i];
+        }
     }
-    return tern_dfa_intern(dfa, blanks, dfa->found, dfa->found_count);
+    dfa->found_count = kept;
+    if (kept > 1) {
+        qsort(dfa->found, kept, sizeof *dfa->found, compare_items);
+    }
+    return tern_dfa_intern(dfa, blanks, left, dfa->found, kept);
 }
 
 tern_status tern_dfa_init(struct tern_dfa *dfa, const struct tern_nfa *nfa)
 {
     *dfa = (struct tern_dfa){.nfa = nfa, .work_max = INT64_MAX};
+    for (size_t i = 0; i < nfa->rule_count; i++) {
+        uint32_t height = tern_nfa_height(nfa, (uint32_t)i);
+        dfa->height_max = height > dfa->height_max ? height : dfa->height_max;
+    }
     dfa->stamps = tern_alloc_zero(tag, nfa->state_count + 1, sizeof *dfa->stamps);
     if (dfa->stamps == NULL ||
         !room(dfa, (void **)&dfa->sets, &dfa->set_capacity, 1, sizeof *dfa->sets) ||
@@ -186,9 +199,11 @@ void tern_dfa_fini(struct tern_dfa *dfa)
 
 uint32_t tern_dfa_start(struct tern_dfa *dfa)
 {
+    uint32_t start = dfa->nfa->rules[TERN_NFA_DOCUMENT].start;
+    uint32_t height = dfa->nfa->states[start].height;
     start_round(dfa);
-    find(dfa, dfa->nfa->rules[TERN_NFA_DOCUMENT].start, 0);
-    return found_set(dfa, 0);
+    find(dfa, start, 0);
+    return found_set(dfa, 0, height > TERN_LEVELS_MAX ? height : TERN_LEVELS_MAX);
 }
 
 /* How many blanks there are behind one more, 0 when it may not stand here. */
@@ -276,6 +291,13 @@ static uint32_t ended_by(struct tern_dfa *dfa, const struct tern_set *set, uint8
     return ended;
 }
 
+/* The levels that are left are enough for the call and for what comes behind it. */
+static bool may_call(const struct tern_dfa *dfa, const struct tern_edge *edge, uint32_t left)
+{
+    return tern_nfa_height(dfa->nfa, edge->rule) <= left &&
+           dfa->nfa->states[edge->target].height <= left;
+}
+
 static uint32_t compute_move(struct tern_dfa *dfa, uint32_t number, uint8_t byte)
 {
     const struct tern_set set = dfa->sets[number]; /* the array may move */
@@ -294,7 +316,9 @@ static uint32_t compute_move(struct tern_dfa *dfa, uint32_t number, uint8_t byte
             }
             if (edges[e].kind == TERN_EDGE_CALL) {
                 has_calls = true;
-                find(dfa, dfa->nfa->rules[edges[e].rule].start, 0);
+                if (may_call(dfa, &edges[e], set.left)) {
+                    find(dfa, dfa->nfa->rules[edges[e].rule].start, 0);
+                }
             } else if (edges[e].kind == TERN_EDGE_RETURN) {
                 has_returns = true;
             } else {
@@ -303,7 +327,8 @@ static uint32_t compute_move(struct tern_dfa *dfa, uint32_t number, uint8_t byte
         }
     }
     if (has_calls) {
-        uint32_t callee = found_set(dfa, 0);
+        uint32_t callee =
+            found_set(dfa, 0, set.left != TERN_LEVELS_ANY ? set.left - 1 : TERN_LEVELS_ANY);
         return callee != 0 ? callee << 2 | TERN_MOVE_CALL : DEAD;
     }
     if (has_returns) {
@@ -320,7 +345,7 @@ static uint32_t compute_move(struct tern_dfa *dfa, uint32_t number, uint8_t byte
             }
         }
     }
-    return found_set(dfa, blanks) << 2 | TERN_MOVE_NEXT;
+    return found_set(dfa, blanks, set.left) << 2 | TERN_MOVE_NEXT;
 }
 
 uint32_t tern_dfa_make_move(struct tern_dfa *dfa, uint32_t set, uint8_t byte)
@@ -374,7 +399,7 @@ static uint32_t compute_goto(struct tern_dfa *dfa, uint32_t number, uint32_t end
             }
         }
     }
-    return found_set(dfa, 0);
+    return found_set(dfa, 0, set.left);
 }
 
 static struct tern_goto *goto_slot(struct tern_goto *gotos,
@@ -449,7 +474,9 @@ uint32_t tern_dfa_alike(struct tern_dfa *dfa, uint32_t set, uint32_t token_bytes
         if (dfa->found_count > 1) {
             qsort(dfa->found, dfa->found_count, sizeof *dfa->found, compare_items);
         }
-        uint32_t alike = tern_dfa_intern(dfa, old.blanks, dfa->found, dfa->found_count);
+        bool is_far = old.left > (uint64_t)dfa->height_max + token_bytes_max;
+        uint32_t alike = tern_dfa_intern(dfa, old.blanks, is_far ? TERN_LEVELS_ANY : old.left,
+                                         dfa->found, dfa->found_count);
         dfa->sets[set].alike = alike;
     }
     return dfa->sets[set].alike != 0 ? dfa->sets[set].alike : set;

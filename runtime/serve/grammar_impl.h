@@ -42,8 +42,9 @@ struct tern_grammar_vocab {
     uint32_t *offsets; /* id -> offset, vocab_size + 1 */
 };
 
-/* Where a sequence may be inside one rule: states of the automaton with their counters, and how many blanks were
- * read (0; 1: a space; 2 + n: a line feed and n blanks). Number 0 is the dead set. */
+/* Where a sequence may be inside one rule: states of the automaton with their counters, how many blanks were
+ * read (0; 1: a space; 2 + n: a line feed and n blanks), and how many levels of calls are left. A state that needs more
+ * levels to its end is in no set. Number 0 is the dead set. */
 struct tern_item {
     uint32_t state, count;
 };
@@ -52,6 +53,7 @@ struct tern_set {
     size_t first_item;
     uint32_t item_count, next; /* next in its bucket */
     uint32_t alike;            /* the set whose masks are the same, 0: not yet known */
+    uint32_t left;             /* TERN_LEVELS_ANY: any number */
     uint8_t blanks;
     bool is_accepted;
     uint32_t *moves; /* by byte: 0 not yet known, else number << 2 | kind; NULL before the first */
@@ -77,10 +79,13 @@ enum {
     TERN_DFA_WORK_MAX = 4000000,   /* steps in one mask */
     TERN_DFA_BYTES_MAX = 48 << 20, /* then everything is forgotten and made again */
     TERN_BLANKS_MAX = 34,
+    TERN_LEVELS_MAX = 200, /* or as many as the schema needs */
 };
+#define TERN_LEVELS_ANY UINT32_MAX
 
 struct tern_dfa {
     const struct tern_nfa *nfa;
+    uint32_t height_max; /* of any rule */
     struct tern_set *sets;
     struct tern_item *items;
     struct tern_ended *ended;
@@ -109,13 +114,15 @@ static inline uint32_t tern_dfa_move(struct tern_dfa *dfa, uint32_t set, uint8_t
 }
 /* Behind a call from `set` of which these rules have ended; 0: none of them was called there. */
 uint32_t tern_dfa_goto(struct tern_dfa *dfa, uint32_t set, uint32_t ended);
-/* The set whose masks are the same: counters that no token of so many bytes can bring to a bound do not matter. */
+/* The set whose masks are the same: counters, and levels, that no token of so many bytes can bring to a bound do not
+ * matter. */
 uint32_t tern_dfa_alike(struct tern_dfa *dfa, uint32_t set, uint32_t token_bytes_max);
 /* Any plain text of so many characters may follow, and is all inside. */
 bool tern_dfa_takes_text(const struct tern_dfa *dfa, uint32_t set, uint32_t chars);
-/* A set by its content; for starting again. */
+/* A set by its content, as another automaton's; for starting again. */
 uint32_t tern_dfa_intern(struct tern_dfa *dfa,
                          uint8_t blanks,
+                         uint32_t left,
                          const struct tern_item *items,
                          size_t count);
 

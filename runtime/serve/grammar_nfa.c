@@ -164,13 +164,21 @@ void tern_nfa_fini(struct tern_nfa *nfa)
     *nfa = (struct tern_nfa){0};
 }
 
-/* Which states can come to the end of their rule: backwards from the ends, a call waiting for both the rule's start and
- * the state behind it. */
+uint32_t tern_nfa_height(const struct tern_nfa *nfa, uint32_t rule)
+{
+    return nfa->states[nfa->rules[rule].start].height + 1;
+}
+
+/* Which states can come to the end of their rule, and through how many levels of calls: backwards from the ends, first all
+ * that need none, then all that need one ... A call waits for both the state behind it and the rule's start. */
 struct live {
-    const struct tern_nfa *nfa;
+    struct tern_nfa *nfa;
     bool *states;
-    uint32_t *queue; /* of states that became live */
-    size_t head, tail;
+    uint32_t *queue; /* of states that became live at this level */
+    uint32_t *callable,
+        *next_callable; /* rules whose start did at the last level, and does at this one */
+    size_t head, tail, callable_count, next_count;
+    uint32_t level;
     uint32_t *by_target, *target_first; /* edges by target state */
     uint32_t *by_rule, *rule_first;     /* call edges by rule */
     uint32_t *rule_of_start;            /* state -> rule that begins there + 1, 0: none */
@@ -178,9 +186,14 @@ struct live {
 
 static void live_mark(struct live *live, uint32_t state)
 {
-    if (!live->states[state]) {
-        live->states[state] = true;
-        live->queue[live->tail++] = state;
+    if (live->states[state]) {
+        return;
+    }
+    live->states[state] = true;
+    live->nfa->states[state].height = live->level;
+    live->queue[live->tail++] = state;
+    if (live->rule_of_start[state] != 0) {
+        live->next_callable[live->next_count++] = live->rule_of_start[state] - 1;
     }
 }
 
@@ -220,6 +233,28 @@ static uint32_t key_rule(const struct tern_edge *edge)
     return edge->rule;
 }
 
+static bool is_callable(const struct live *live, uint32_t rule)
+{
+    return live->states[live->nfa->rules[rule].start] &&
+           tern_nfa_height(live->nfa, rule) <= live->level;
+}
+
+/* What leads to the states in the queue at this level. */
+static void live_spread(struct live *live)
+{
+    const struct tern_nfa *nfa = live->nfa;
+    while (live->head < live->tail) {
+        uint32_t state = live->queue[live->head++];
+        for (uint32_t i = live->target_first[state]; i < live->target_first[state + 1]; i++) {
+            const struct tern_edge *edge = &nfa->edges[live->by_target[i]];
+            if (edge->kind == TERN_EDGE_BYTE || edge->kind == TERN_EDGE_EMPTY ||
+                (edge->kind == TERN_EDGE_CALL && is_callable(live, edge->rule))) {
+                live_mark(live, edge->from);
+            }
+        }
+    }
+}
+
 static void live_run(struct live *live)
 {
     const struct tern_nfa *nfa = live->nfa;
@@ -233,42 +268,45 @@ static void live_run(struct live *live)
             live_mark(live, (uint32_t)i);
         }
     }
-    while (live->head < live->tail) {
-        uint32_t state = live->queue[live->head++];
-        for (uint32_t i = live->target_first[state]; i < live->target_first[state + 1]; i++) {
-            const struct tern_edge *edge = &nfa->edges[live->by_target[i]];
-            if (edge->kind == TERN_EDGE_BYTE || edge->kind == TERN_EDGE_EMPTY ||
-                (edge->kind == TERN_EDGE_CALL && live->states[nfa->rules[edge->rule].start])) {
-                live_mark(live, edge->from);
+    live_spread(live);
+    while (live->next_count > 0) {
+        uint32_t *done = live->callable;
+        live->callable = live->next_callable;
+        live->callable_count = live->next_count;
+        live->next_callable = done;
+        live->next_count = 0;
+        live->level++;
+        for (size_t i = 0; i < live->callable_count; i++) {
+            uint32_t rule = live->callable[i];
+            for (uint32_t k = live->rule_first[rule]; k < live->rule_first[rule + 1]; k++) {
+                const struct tern_edge *edge = &nfa->edges[live->by_rule[k]];
+                if (edge->kind == TERN_EDGE_CALL && live->states[edge->target]) {
+                    live_mark(live, edge->from);
+                }
             }
         }
-        uint32_t rule = live->rule_of_start[state];
-        for (uint32_t i = rule != 0 ? live->rule_first[rule - 1] : 0;
-             rule != 0 && i < live->rule_first[rule]; i++) {
-            const struct tern_edge *edge = &nfa->edges[live->by_rule[i]];
-            if (edge->kind == TERN_EDGE_CALL && live->states[edge->target]) {
-                live_mark(live, edge->from);
-            }
-        }
+        live_spread(live);
     }
 }
 
-static tern_status live_create(struct live *live, const struct tern_nfa *nfa)
+static tern_status live_create(struct live *live, struct tern_nfa *nfa)
 {
     size_t states = nfa->state_count + 2, edges = nfa->edge_count + 1, rules = nfa->rule_count + 2;
     *live = (struct live){
         .nfa = nfa,
         .states = tern_alloc_zero(tag, states, sizeof(bool)),
         .queue = tern_alloc_zero(tag, states, sizeof(uint32_t)),
+        .callable = tern_alloc_zero(tag, rules, sizeof(uint32_t)),
+        .next_callable = tern_alloc_zero(tag, rules, sizeof(uint32_t)),
         .by_target = tern_alloc_zero(tag, edges, sizeof(uint32_t)),
         .target_first = tern_alloc_zero(tag, states, sizeof(uint32_t)),
         .by_rule = tern_alloc_zero(tag, edges, sizeof(uint32_t)),
         .rule_first = tern_alloc_zero(tag, rules, sizeof(uint32_t)),
         .rule_of_start = tern_alloc_zero(tag, states, sizeof(uint32_t)),
     };
-    if (live->states == NULL || live->queue == NULL || live->by_target == NULL ||
-        live->target_first == NULL || live->by_rule == NULL || live->rule_first == NULL ||
-        live->rule_of_start == NULL) {
+    if (live->states == NULL || live->queue == NULL || live->callable == NULL ||
+        live->next_callable == NULL || live->by_target == NULL || live->target_first == NULL ||
+        live->by_rule == NULL || live->rule_first == NULL || live->rule_of_start == NULL) {
         return tern_fail(TERN_ERR_MEMORY, "no memory for a grammar");
     }
     sort_edges(nfa, key_target, nfa->state_count, live->target_first, live->by_target);
@@ -283,6 +321,8 @@ static void live_destroy(struct live *live)
 {
     tern_free(live->states);
     tern_free(live->queue);
+    tern_free(live->callable);
+    tern_free(live->next_callable);
     tern_free(live->by_target);
     tern_free(live->target_first);
     tern_free(live->by_rule);

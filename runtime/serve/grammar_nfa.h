@@ -48,8 +48,9 @@ struct tern_edge {
 
 struct tern_nfa_state {
     uint32_t rule;
-    uint32_t
-        edges; /* of finished automata: number of its first edge; ends where the next state's begin */
+    /* of finished automata: the number of its first edge (they end where the next state's begin), and the levels of
+     * calls that the shortest way to its rule's end needs */
+    uint32_t edges, height;
     bool is_blank;    /* blanks may stand here */
     bool is_text;     /* any character that needs no escape leads back here */
     bool is_accepted; /* the document may end here */
@@ -85,6 +86,8 @@ void tern_nfa_call(struct tern_nfa *nfa, uint32_t from, uint32_t rule, uint32_t 
 void tern_nfa_return(struct tern_nfa *nfa, uint32_t from, int flags);
 /* Bytes one after the other; returns the state behind the last. */
 uint32_t tern_nfa_bytes(struct tern_nfa *nfa, uint32_t from, const char *bytes, size_t count);
+/* Levels of calls that the rule and the shortest way through it need. */
+uint32_t tern_nfa_height(const struct tern_nfa *nfa, uint32_t rule);
 /* Removes what can never come to the end of its rule, sorts the edges by state. TERN_ERR_INPUT, without a place, when
  * no document is left. */
 TERN_MUST_CHECK tern_status tern_nfa_finish(struct tern_nfa *nfa);

@@ -12,6 +12,7 @@ enum {
     STATES_MAX = 20000,  /* of the nondeterministic automaton */
     SUBSETS_MAX = 4000,  /* of the deterministic one */
     COUNTED_MAX = 50000, /* of that with lengths */
+    BUCKETS = 4096,
     MOVES_MAX = 8000000,
     WORK_MAX = 12000000, /* steps of the subset construction */
     NO_SUBSET = -1,
@@ -26,6 +27,8 @@ struct char_edge {
 
 struct subset {
     int32_t first, count; /* of items, the states in it */
+    uint32_t hash;        /* of those */
+    int32_t next;         /* in its bucket, -1: none */
     bool is_end;
 };
 
@@ -44,6 +47,7 @@ struct machine {
     size_t subset_count, subset_capacity, item_count, item_capacity, move_capacity;
     int32_t *stamps; /* by state: in which round it was reached */
     int32_t round;
+    int32_t buckets[BUCKETS]; /* of subsets by hash; number + 1, 0: empty */
     int64_t work;
 };
 
@@ -211,13 +215,18 @@ static int32_t subset(struct machine *m, size_t first)
         return NO_SUBSET;
     }
     qsort(m->items + first, count, sizeof *m->items, compare_states);
-    m->work += (int64_t)m->subset_count;
-    for (size_t i = 0; i < m->subset_count; i++) {
+    uint32_t hash = 2166136261U; /* FNV-1a, by numbers */
+    for (size_t i = first; i < m->item_count; i++) {
+        hash = (hash ^ (uint32_t)m->items[i]) * 16777619U;
+    }
+    m->work += (int64_t)count;
+    int32_t *bucket = &m->buckets[(hash ^ hash >> 15) % BUCKETS];
+    for (int32_t i = *bucket - 1; i >= 0; i = m->subsets[i].next) {
         const struct subset *old = &m->subsets[i];
-        if ((size_t)old->count == count &&
+        if (old->hash == hash && (size_t)old->count == count &&
             memcmp(m->items + old->first, m->items + first, count * sizeof *m->items) == 0) {
             m->item_count = first;
-            return (int32_t)i;
+            return i;
         }
     }
     size_t classes = m->cut_count - 1;
@@ -232,7 +241,13 @@ static int32_t subset(struct machine *m, size_t first)
         return NO_SUBSET;
     }
     m->subsets[m->subset_count] = (struct subset){
-        .first = (int32_t)first, .count = (int32_t)count, .is_end = m->stamps[m->end] == m->round};
+        .first = (int32_t)first,
+        .count = (int32_t)count,
+        .hash = hash,
+        .next = *bucket - 1,
+        .is_end = m->stamps[m->end] == m->round,
+    };
+    *bucket = (int32_t)m->subset_count + 1;
     return (int32_t)m->subset_count++;
 }
 
@@ -262,7 +277,7 @@ static void determinize(struct machine *m, int32_t start)
                 }
             }
             int32_t to = subset(m, first);
-            if (m->work > WORK_MAX) {
+            if (m->work > WORK_MAX && m->error == NULL) {
                 m->error = "it is too large to be made deterministic";
             }
             if (m->error == NULL) {

@@ -634,6 +634,59 @@ static void test_blanks(void **unused)
     tern_grammar_release(grammar);
 }
 
+/* The deepest that the grammar lets one go, then out again: never a place where nothing may follow. */
+static void dive(const char *schema, int deepest_min)
+{
+    static const char wanted[] = "{[\"cd:}],1";
+    struct tern_grammar *grammar = compiled(schema);
+    struct tern_grammar_state *state;
+    uint32_t *bits = calloc((size_t)g_vocab_size / 32 + 1, sizeof *bits);
+    int depth = 0, deepest = 0;
+    expect_ok(tern_grammar_state_create(grammar, &state));
+    for (int i = 0; i < 10000 && !tern_grammar_is_complete(state); i++) {
+        const char *next = wanted;
+        read_mask(state, bits);
+        if (i % 50 == 0) {
+            check_mask(state, bits, schema);
+        }
+        while (*next != '\0' && !tern_grammar_accept(state, byte_id((unsigned char)*next))) {
+            next++;
+        }
+        if (*next == '\0') {
+            fail_msg("%s: no way on at step %d, depth %d", schema, i, depth);
+        }
+        depth += (*next == '{' || *next == '[') - (*next == '}' || *next == ']');
+        deepest = depth > deepest ? depth : deepest;
+    }
+    assert_true(tern_grammar_is_complete(state));
+    assert_in_range(deepest, deepest_min, TERN_LEVELS_MAX);
+    tern_grammar_state_destroy(state);
+    tern_grammar_release(grammar);
+    free(bits);
+}
+
+static void test_levels(void **unused)
+{
+    (void)unused;
+    struct tern_grammar *grammar = compiled("true");
+    char *open = grown("", "[", TERN_LEVELS_MAX, ""), *text = grown(open, "]", TERN_LEVELS_MAX, "");
+    char *more = grown(open, "[", 1, "");
+    assert_int_equal(refused_at(grammar, text), -1);
+    assert_int_equal(refused_at(grammar, more), TERN_LEVELS_MAX);
+    tern_free(open);
+    tern_free(text);
+    tern_free(more);
+    tern_grammar_release(grammar);
+    dive("{\"type\":\"array\",\"items\":{\"$ref\":\"#\"}}", TERN_LEVELS_MAX);
+    /* the way out of each level is three levels deep itself, and looks like the way on */
+    dive("{\"type\":\"object\",\"properties\":{\"c\":{\"anyOf\":[{\"$ref\":\"#\"},{\"type\":"
+         "\"object\","
+         "\"properties\":{\"c\":{\"type\":\"object\",\"properties\":{\"d\":{\"type\":\"array\","
+         "\"maxItems\":0}},"
+         "\"required\":[\"d\"]}},\"required\":[\"c\"]}]}},\"required\":[\"c\"]}",
+         TERN_LEVELS_MAX - 4);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -642,6 +695,7 @@ int main(void)
         cmocka_unit_test(test_brute_force), cmocka_unit_test(test_end),
         cmocka_unit_test(test_copies),      cmocka_unit_test(test_frames),
         cmocka_unit_test(test_start_again), cmocka_unit_test(test_blanks),
+        cmocka_unit_test(test_levels),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
