@@ -207,7 +207,7 @@ class Bench:
                 due += self.rng.expovariate(rate)
             if now >= next_watch:
                 watch()
-                next_watch = now + 5.0
+                next_watch = now + 1.0
             if due >= start + seconds and not self.client.open:
                 break
             self.client.step(min(due, next_watch) - now if due < start + seconds else 0.1)
@@ -296,8 +296,8 @@ def read_metrics(url):
         if line and not line.startswith("#"):
             name = re.split(r"[{ ]", line, maxsplit=1)[0]
             out[name] = out.get(name, 0.0) + float(line.rsplit(" ", 1)[1])
-        if name == "vllm:cache_config_info":
-            out["blocks"] = float(re.search(r'num_gpu_blocks="(\d+)"', line).group(1))
+            if name == "vllm:cache_config_info":
+                out["blocks"] = float(re.search(r'num_gpu_blocks="(\d+)"', line).group(1))
     return out
 
 
