@@ -441,7 +441,7 @@ def test_keys():
 
 
 def test_drain():
-    with Server("--max-seqs", "1") as server:
+    with Server("--max-seqs", "1", "--drain-timeout", "3600") as server:
         stream = begin(server, {**LONG, "max_tokens": 1500, "stream": True})
         response = stream.getresponse()
         first = response.read(200)
