@@ -226,9 +226,9 @@ void tern_api_feed(struct tern_api *api, struct tern_api_job *job)
     tern_api_wake(api);
 }
 
-/* Submits what has room, lets go of jobs that have nothing left. True: all found room. Without the lock: only the
- * feeder takes jobs out, and others add them in front. */
-static bool feed_all(struct tern_api *api)
+/* Submits what has room, lets go of jobs that have nothing left (at the end of all). True: all found room. Without the
+ * lock: only the feeder takes jobs out, and others add them in front. */
+static bool feed_all(struct tern_api *api, bool is_end)
 {
     bool is_done = true;
     pthread_mutex_lock(&api->feed_lock);
@@ -238,8 +238,8 @@ static bool feed_all(struct tern_api *api)
     struct tern_api_job *kept = NULL, **last = &kept;
     while (job != NULL) {
         struct tern_api_job *next = job->next_fed;
-        is_done = (api->feed_stops || tern_api_job_feed(job)) && is_done;
-        if (api->feed_stops || tern_api_job_is_fed(job)) {
+        is_done = (is_end || tern_api_job_feed(job)) && is_done;
+        if (is_end || tern_api_job_is_fed(job)) {
             tern_api_job_release(job);
         } else {
             *last = job;
@@ -270,11 +270,11 @@ static void *feeder(void *argument)
         if (!is_woken) {
             tern_clock_sleep_ns(RETRY_NS);
         }
-        is_done = feed_all(api);
+        is_done = feed_all(api, false);
         pthread_mutex_lock(&api->feed_lock);
     }
     pthread_mutex_unlock(&api->feed_lock);
-    feed_all(api);
+    feed_all(api, true);
     return NULL;
 }
 

@@ -10,6 +10,7 @@ enum state {
     STATE_TEXT,   /* held: what may become an opening */
     STATE_PLAIN,  /* no calls any more */
     STATE_BEFORE, /* between an opening and the object */
+    STATE_NAME,   /* LIST: a name, up to [ARGS] */
     STATE_CALL,
     STATE_AFTER, /* behind an object, up to what ends or goes on */
     STATE_GAP,   /* TAGGED: behind a call, nothing but blanks yet */
@@ -250,8 +251,10 @@ static tern_status structure(struct tern_tool_parser *parser, char c)
             return end_call(parser);
         }
         if (parser->depth == 1) { /* the value is whole */
-            return is_argument && parser->value == VALUE_CONTAINER ? put_arguments(parser, &c, 1)
-                                                                   : TERN_OK;
+            if (is_argument && parser->value == VALUE_CONTAINER) {
+                TERN_RETURN_IF_ERR(put_arguments(parser, &c, 1));
+            }
+            return parser->is_bare ? end_call(parser) : TERN_OK;
         }
     } else if (parser->depth == 1 && c == ':' && parser->member == MEMBER_KEY) {
         return begin_value(parser);
@@ -319,18 +322,52 @@ static tern_status text_byte(struct tern_tool_parser *parser, char c)
     return TERN_OK;
 }
 
+static void open_call(struct tern_tool_parser *parser, bool is_bare)
+{
+    parser->state = parser->calls < parser->calls_max ? STATE_CALL : STATE_DROP;
+    parser->depth = 1;
+    parser->member = is_bare ? MEMBER_ARGUMENTS : MEMBER_KEY;
+    parser->value = VALUE_AWAITED;
+    parser->is_bare = is_bare;
+    parser->in_string = parser->is_escaped = false;
+    parser->has_name = parser->has_arguments = is_bare;
+    parser->is_filled = parser->is_begun = false;
+    parser->values.length = parser->word.length = 0;
+}
+
+/* A name and [ARGS]; what is too long for one, or holds what a name does not, is text. */
+static tern_status name_byte(struct tern_tool_parser *parser, char c)
+{
+    static const char mark[] = "[ARGS]";
+    const size_t mark_bytes = sizeof mark - 1;
+    TERN_RETURN_IF_ERR(tern_text_append(&parser->held, &c, 1));
+    TERN_RETURN_IF_ERR(tern_text_append(&parser->word, &c, 1));
+    size_t bytes = parser->word.length;
+    if (bytes > mark_bytes &&
+        memcmp(parser->word.data + bytes - mark_bytes, mark, mark_bytes) == 0) {
+        snprintf(parser->name, sizeof parser->name, "%.*s", (int)(bytes - mark_bytes),
+                 parser->word.data);
+        open_call(parser, true);
+        return parser->state == STATE_CALL ? begin(parser) : TERN_OK;
+    }
+    if (is_blank(c) || c == '{' || c == '"' || bytes >= sizeof parser->name + mark_bytes - 1) {
+        parser->state = STATE_PLAIN;
+        return put_held(parser);
+    }
+    return TERN_OK;
+}
+
 static tern_status before_byte(struct tern_tool_parser *parser, char c)
 {
     const char *open = g_formats[parser->format].open;
+    if (parser->format == TERN_TOOLS_LIST && !is_blank(c) && strchr("[,{\"", c) == NULL) {
+        parser->state = STATE_NAME;
+        parser->word.length = 0;
+        return name_byte(parser, c);
+    }
     TERN_RETURN_IF_ERR(tern_text_append(&parser->held, &c, 1));
     if (c == '{') {
-        parser->state = parser->calls < parser->calls_max ? STATE_CALL : STATE_DROP;
-        parser->depth = 1;
-        parser->member = MEMBER_KEY;
-        parser->value = VALUE_AWAITED;
-        parser->in_string = parser->is_escaped = false;
-        parser->has_name = parser->has_arguments = parser->is_filled = parser->is_begun = false;
-        parser->values.length = parser->word.length = 0;
+        open_call(parser, false);
         return TERN_OK;
     }
     bool is_list = parser->format == TERN_TOOLS_LIST && (c == '[' || c == ',');
@@ -352,6 +389,10 @@ static tern_status after_byte(struct tern_tool_parser *parser, char c)
     }
     if (parser->format != TERN_TOOLS_TAGGED) {
         bool goes_on = c == (parser->format == TERN_TOOLS_LIST ? ',' : ';');
+        if (parser->is_bare) {
+            parser->state = STATE_TEXT;
+            return text_byte(parser, c);
+        }
         parser->state = goes_on ? STATE_BEFORE : c == ']' ? STATE_GAP : STATE_PLAIN;
         return goes_on || c == ']' ? TERN_OK : put(parser, false, &c, 1);
     }
@@ -396,6 +437,8 @@ static tern_status byte(struct tern_tool_parser *parser, char c)
         return put(parser, false, &c, 1);
     case STATE_BEFORE:
         return before_byte(parser, c);
+    case STATE_NAME:
+        return name_byte(parser, c);
     case STATE_CALL:
         return call_byte(parser, c);
     case STATE_AFTER:

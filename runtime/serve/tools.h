@@ -3,7 +3,8 @@
  * Families write a call as a JSON object with a name and arguments, in one of few frames:
  *   TAGGED  <tool_call>{"name": ..., "arguments": {...}}</tool_call>   Hermes, Qwen; anywhere, many
  *   OBJECT  {"name": ..., "parameters": {...}}                         Llama 3; the whole answer, several joined by ;
- *   LIST    [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]       Mistral; the end of an answer
+ *   LIST    [TOOL_CALLS][{"name": ..., "arguments": {...}}, ...]       Mistral; the end of an answer; later models:
+ *           [TOOL_CALLS]name[ARGS]{...}                                many
  * What is not such a call, or is none in the end, is text. A call's name is told when it is known, its arguments
  * byte by byte as they come. */
 #ifndef TERN_RUNTIME_SERVE_TOOLS_H
@@ -51,6 +52,7 @@ struct tern_tool_parser {
     int depth; /* of braces and brackets */
     int member, value;
     bool in_string, is_escaped;
+    bool is_bare;                            /* LIST: the object is the arguments alone */
     bool has_name, has_arguments, is_filled; /* filled: with arguments */
     bool is_begun;                           /* the sink knows of it */
     struct tern_text word;                   /* a string at depth 1, raw */

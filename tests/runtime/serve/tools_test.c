@@ -37,7 +37,7 @@ struct answer {
     bool is_forced;
     int calls_max;
     const char *text;
-    const char *expected; /* pieces of text joined: "T:" once before each run */
+    const char *expected; /* pieces of text joined: "T:" once, before the first */
 };
 
 static const struct answer g_answers[] = {
@@ -92,10 +92,20 @@ static const struct answer g_answers[] = {
      "\"arguments\": {}}]",
      "<f>{\"a\": [1]}<g>{}"},
     {TERN_TOOLS_LIST, false, 8, "a list: [1, 2] [TOOL", "T:a list: [1, 2] [TOOL"},
+    {TERN_TOOLS_LIST, false, 8,
+     "so [TOOL_CALLS]f[ARGS]{\"a\": {\"b\": \"}\"}}[TOOL_CALLS]g-2[ARGS]{} [1] "
+     "[TOOL_CALLS]h[ARGS]{}",
+     "T:so <f>{\"a\": {\"b\": \"}\"}}<g-2>{}[1] <h>{}"},
+    {TERN_TOOLS_LIST, false, 1, "[TOOL_CALLS]f[ARGS]{\"a\":1}[TOOL_CALLS]g[ARGS]{}",
+     "<f>{\"a\":1}"},
+    {TERN_TOOLS_LIST, false, 8, "[TOOL_CALLS]f[ARGS]{\"a\":[1,", "<f>{\"a\":[1,"},
+    {TERN_TOOLS_LIST, false, 8, "[TOOL_CALLS]are what I make [ARGS]{}",
+     "T:[TOOL_CALLS]are what I make [ARGS]{}"},
+    {TERN_TOOLS_LIST, false, 8, "[TOOL_CALLS]f[ARG", "T:[TOOL_CALLS]f[ARG"},
     {TERN_TOOLS_LIST, true, 8, "[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]", "<f>{\"a\": 1}"},
 };
 
-/* Runs of text that come in several pieces are told in several: "T:" only where one begins. */
+/* Text that comes in several pieces is told in several: "T:" only where the first begins. */
 static void join(struct tern_text *all)
 {
     char *out = all->data;
@@ -111,7 +121,6 @@ static void join(struct tern_text *all)
             }
             continue;
         }
-        is_text = is_text && *at != '\1';
         *out++ = *at++;
     }
     *out = '\0';
