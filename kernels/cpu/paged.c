@@ -15,6 +15,7 @@
 enum {
     LANES =
         TERN_KV_BLOCK,    /* floats that a row's sum of weights has, one of each place in a block */
+    AHEAD = 4,            /* blocks that memory is asked for before they are used */
     UNIT_TASKS_WANTED = 4 /* a thread: fewer, and segments are shared out */
 };
 
@@ -193,9 +194,10 @@ static void weigh(const struct run *run,
     state->max[row] = max;
 }
 
-/* A segment's blocks of one head: keys, values, and of i8 their scales. */
+/* A segment's blocks of one head: keys, and those of the next blocks (the last again, when there are none), values, and
+ * of i8 their scales. */
 struct blocks {
-    const char *keys[SEGMENT_BLOCKS], *values[SEGMENT_BLOCKS];
+    const char *keys[SEGMENT_BLOCKS + AHEAD], *values[SEGMENT_BLOCKS];
     const float *scales[SEGMENT_BLOCKS]; /* of keys, then of values */
 };
 
@@ -215,6 +217,14 @@ static void find_blocks(const struct run *run,
         out->keys[i] = head;
         out->values[i] = head + run->kv.value_bytes;
         out->scales[i] = (const float *)(const void *)(head + run->kv.scale_bytes);
+    }
+    int64_t end = (to + TERN_KV_BLOCK - 1) / TERN_KV_BLOCK;
+    int64_t last = (unit->position0 + unit->tokens - 1 - first) / TERN_KV_BLOCK;
+    for (int64_t i = end; i < end + AHEAD; i++) {
+        out->keys[i] = i > last
+                           ? out->keys[i - 1]
+                           : pool + (size_t)table[first / TERN_KV_BLOCK + i] * run->kv.block_bytes +
+                                 (size_t)unit->kv * run->kv.head_bytes;
     }
 }
 
@@ -245,16 +255,18 @@ VF_INLINE void score_rows(int rows,
                           const struct blocks *blocks,
                           int64_t from,
                           int64_t to,
+                          int64_t lines,
                           float *p,
                           enum tern_dtype kept)
 {
     int64_t i = from / TERN_KV_BLOCK, end = (to + TERN_KV_BLOCK - 1) / TERN_KV_BLOCK;
     for (; i + TILE_BLOCKS <= end; i += TILE_BLOCKS) {
         score_tile(rows, TILE_BLOCKS, q, kv->dp, blocks->keys + i, kv->d, p + i * TERN_KV_BLOCK,
-                   kept);
+                   blocks->keys + i + AHEAD, lines, kept);
     }
     if (TILE_BLOCKS > 1 && i < end) {
-        score_tile(rows, 1, q, kv->dp, blocks->keys + i, kv->d, p + i * TERN_KV_BLOCK, kept);
+        score_tile(rows, 1, q, kv->dp, blocks->keys + i, kv->d, p + i * TERN_KV_BLOCK,
+                   blocks->keys + i + AHEAD, lines, kept);
     }
 }
 
@@ -301,7 +313,9 @@ VF_INLINE void attend_rows(const struct run *run,
     struct blocks blocks;
     float old_factor[TILE_ROWS], new_factor[TILE_ROWS];
     find_blocks(run, unit, first, from, to, &blocks);
-    score_rows(rows, q + r0 * run->kv.dp, &run->kv, &blocks, from, to, p, kept);
+    bool is_few = unit->rows < TILE_ROWS;
+    score_rows(rows, q + r0 * run->kv.dp, &run->kv, &blocks, from, to,
+               is_few ? (int64_t)(run->kv.head_bytes / 64) : 0, p, kept);
     if (kept == TERN_I8) {
         scale_keys(p, rows, &blocks, from, to, 0);
     }

@@ -43,7 +43,8 @@ VF_INLINE vf kept_load(const void *p, int64_t i, enum tern_dtype kept)
                                : vf_load_i8((const int8_t *)p + i);
 }
 
-/* p[r * SEGMENT + key] = q[r * dp ..] . key, for `rows` rows and the keys of `blocks` blocks. */
+/* p[r * SEGMENT + key] = q[r * dp ..] . key, for `rows` rows and the keys of `blocks` blocks. ahead: what is asked of the
+ * memory on the way, `lines` lines of 64 bytes at each, for rows so few that they wait for it; 0: nothing. */
 VF_INLINE void score_tile(int rows,
                           int blocks,
                           const float *q,
@@ -51,9 +52,13 @@ VF_INLINE void score_tile(int rows,
                           const char *const *keys,
                           int64_t d,
                           float *p,
+                          const char *const *ahead,
+                          int64_t lines,
                           enum tern_dtype kept)
 {
     vf acc[TILE_ROWS][2 * BLOCK_VECTORS];
+    int64_t lines_step =
+        lines > d ? 2 : 1; /* of a step along D: f32 has two, bf16 one, i8 half a one */
     VF_UNROLL for (int r = 0; r < rows; r++)
     {
         VF_UNROLL for (int v = 0; v < blocks * BLOCK_VECTORS; v++)
@@ -62,6 +67,12 @@ VF_INLINE void score_tile(int rows,
         }
     }
     for (int64_t i = 0; i < d; i++) {
+        for (int64_t line = i * lines_step; line < (i + 1) * lines_step && line < lines; line++) {
+            VF_UNROLL for (int b = 0; b < blocks; b++)
+            {
+                __builtin_prefetch(ahead[b] + line * 64);
+            }
+        }
         vf key[2 * BLOCK_VECTORS];
         VF_UNROLL for (int v = 0; v < blocks * BLOCK_VECTORS; v++)
         {
