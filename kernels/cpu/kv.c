@@ -4,7 +4,7 @@
 #include "kernels/cpu/vec.h"
 
 enum {
-    ROWS_TASK = 16
+    ROWS_TASK = 8
 };
 
 /* Below it all codes are 0 (kernels/ops.h). */

@@ -15,7 +15,6 @@
 enum {
     LANES =
         TERN_KV_BLOCK,    /* floats that a row's sum of weights has, one of each place in a block */
-    AHEAD = 4,            /* blocks that memory is asked for before they are used */
     UNIT_TASKS_WANTED = 4 /* a thread: fewer, and segments are shared out */
 };
 
@@ -194,10 +193,10 @@ static void weigh(const struct run *run,
     state->max[row] = max;
 }
 
-/* A segment's blocks of one head: keys, and those of the next blocks (the last again, when there are none), values, and
- * of i8 their scales. */
+/* A segment's blocks of one head: keys and values, also those of the next blocks (the last again, when there are none),
+ * and of i8 their scales. */
 struct blocks {
-    const char *keys[SEGMENT_BLOCKS + AHEAD], *values[SEGMENT_BLOCKS];
+    const char *keys[SEGMENT_BLOCKS + AHEAD], *values[SEGMENT_BLOCKS + AHEAD];
     const float *scales[SEGMENT_BLOCKS]; /* of keys, then of values */
 };
 
@@ -221,10 +220,10 @@ static void find_blocks(const struct run *run,
     int64_t end = (to + TERN_KV_BLOCK - 1) / TERN_KV_BLOCK;
     int64_t last = (unit->position0 + unit->tokens - 1 - first) / TERN_KV_BLOCK;
     for (int64_t i = end; i < end + AHEAD; i++) {
-        out->keys[i] = i > last
-                           ? out->keys[i - 1]
-                           : pool + (size_t)table[first / TERN_KV_BLOCK + i] * run->kv.block_bytes +
-                                 (size_t)unit->kv * run->kv.head_bytes;
+        int64_t block = first / TERN_KV_BLOCK + (i > last ? last : i);
+        out->keys[i] = pool + (size_t)table[block] * run->kv.block_bytes +
+                       (size_t)unit->kv * run->kv.head_bytes;
+        out->values[i] = out->keys[i] + run->kv.value_bytes;
     }
 }
 
@@ -255,18 +254,18 @@ VF_INLINE void score_rows(int rows,
                           const struct blocks *blocks,
                           int64_t from,
                           int64_t to,
-                          int64_t lines,
+                          bool fetches,
                           float *p,
                           enum tern_dtype kept)
 {
     int64_t i = from / TERN_KV_BLOCK, end = (to + TERN_KV_BLOCK - 1) / TERN_KV_BLOCK;
     for (; i + TILE_BLOCKS <= end; i += TILE_BLOCKS) {
-        score_tile(rows, TILE_BLOCKS, q, kv->dp, blocks->keys + i, kv->d, p + i * TERN_KV_BLOCK,
-                   blocks->keys + i + AHEAD, lines, kept);
+        score_tile(rows, TILE_BLOCKS, q, kv->dp, blocks->keys + i, blocks->values + i, kv->d,
+                   p + i * TERN_KV_BLOCK, fetches, kept);
     }
     if (TILE_BLOCKS > 1 && i < end) {
-        score_tile(rows, 1, q, kv->dp, blocks->keys + i, kv->d, p + i * TERN_KV_BLOCK,
-                   blocks->keys + i + AHEAD, lines, kept);
+        score_tile(rows, 1, q, kv->dp, blocks->keys + i, blocks->values + i, kv->d,
+                   p + i * TERN_KV_BLOCK, fetches, kept);
     }
 }
 
@@ -279,16 +278,17 @@ VF_INLINE void add_values(int rows,
                           float *total,
                           const float *old_factor,
                           const float *new_factor,
+                          bool fetches,
                           enum tern_dtype kept)
 {
     int64_t at = 0;
     for (; at + TILE_VECTORS * VF_LANES <= kv->dp; at += TILE_VECTORS * VF_LANES) {
         value_tile(rows, TILE_VECTORS, p, blocks->values, at, from, to, kv->dp, total, old_factor,
-                   new_factor, kept);
+                   new_factor, fetches, kept);
     }
     for (; at < kv->dp; at += VF_LANES) {
         value_tile(rows, 1, p, blocks->values, at, from, to, kv->dp, total, old_factor, new_factor,
-                   kept);
+                   fetches, kept);
     }
 }
 
@@ -313,9 +313,8 @@ VF_INLINE void attend_rows(const struct run *run,
     struct blocks blocks;
     float old_factor[TILE_ROWS], new_factor[TILE_ROWS];
     find_blocks(run, unit, first, from, to, &blocks);
-    bool is_few = unit->rows < TILE_ROWS;
-    score_rows(rows, q + r0 * run->kv.dp, &run->kv, &blocks, from, to,
-               is_few ? (int64_t)(run->kv.head_bytes / 64) : 0, p, kept);
+    bool fetches = unit->rows < TILE_ROWS;
+    score_rows(rows, q + r0 * run->kv.dp, &run->kv, &blocks, from, to, fetches, p, kept);
     if (kept == TERN_I8) {
         scale_keys(p, rows, &blocks, from, to, 0);
     }
@@ -331,7 +330,7 @@ VF_INLINE void attend_rows(const struct run *run,
         scale_keys(p, rows, &blocks, from, to, 1);
     }
     add_values(rows, &run->kv, &blocks, from, to, p, state->total + r0 * run->kv.dp, old_factor,
-               new_factor, kept);
+               new_factor, fetches && run->kv.d < WIDE, kept);
 }
 
 /* All rows of a unit with one segment. */

@@ -14,6 +14,8 @@ enum {
     SEGMENT = 128,
     SEGMENT_BLOCKS = SEGMENT / TERN_KV_BLOCK,
     BLOCK_VECTORS = TERN_KV_BLOCK / VF_LANES,
+    AHEAD = 4,  /* blocks that memory is asked for before they are used */
+    WIDE = 128, /* heads */
 };
 #if VF_AVX512
 enum {
@@ -43,22 +45,33 @@ VF_INLINE vf kept_load(const void *p, int64_t i, enum tern_dtype kept)
                                : vf_load_i8((const int8_t *)p + i);
 }
 
-/* p[r * SEGMENT + key] = q[r * dp ..] . key, for `rows` rows and the keys of `blocks` blocks. ahead: what is asked of the
- * memory on the way, `lines` lines of 64 bytes at each, for rows so few that they wait for it; 0: nothing. */
+/* Asks for the line that `count` elements of what is kept begin a part of, or end. */
+VF_INLINE void fetch(const char *p, int64_t i, int64_t count, enum tern_dtype kept)
+{
+    int64_t bytes = kept == TERN_F32 ? 4 : kept == TERN_BF16 ? 2 : 1;
+    if (i * bytes % 64 == 0 || count * bytes > 64) {
+        __builtin_prefetch(p + i * bytes);
+    }
+    if (count * bytes > 64) {
+        __builtin_prefetch(p + i * bytes + 64);
+    }
+}
+
+/* p[r * SEGMENT + key] = q[r * dp ..] . key, for `rows` rows and the keys of `blocks` blocks. fetches: rows so few that
+ * they would wait for memory ask for the keys of AHEAD blocks on, and of wide heads, whose values are read in more passes
+ * than leave time for it, for the values. */
 VF_INLINE void score_tile(int rows,
                           int blocks,
                           const float *q,
                           int64_t dp,
                           const char *const *keys,
+                          const char *const *values,
                           int64_t d,
                           float *p,
-                          const char *const *ahead,
-                          int64_t lines,
+                          bool fetches,
                           enum tern_dtype kept)
 {
     vf acc[TILE_ROWS][2 * BLOCK_VECTORS];
-    int64_t lines_step =
-        lines > d ? 2 : 1; /* of a step along D: f32 has two, bf16 one, i8 half a one */
     VF_UNROLL for (int r = 0; r < rows; r++)
     {
         VF_UNROLL for (int v = 0; v < blocks * BLOCK_VECTORS; v++)
@@ -67,10 +80,10 @@ VF_INLINE void score_tile(int rows,
         }
     }
     for (int64_t i = 0; i < d; i++) {
-        for (int64_t line = i * lines_step; line < (i + 1) * lines_step && line < lines; line++) {
-            VF_UNROLL for (int b = 0; b < blocks; b++)
-            {
-                __builtin_prefetch(ahead[b] + line * 64);
+        for (int b = 0; fetches && b < blocks; b++) {
+            fetch(keys[b + AHEAD], i * TERN_KV_BLOCK, TERN_KV_BLOCK, kept);
+            if (d >= WIDE) {
+                fetch(values[b + AHEAD], i * TERN_KV_BLOCK, TERN_KV_BLOCK, kept);
             }
         }
         vf key[2 * BLOCK_VECTORS];
@@ -110,6 +123,7 @@ VF_INLINE void value_tile(int rows,
                           float *total,
                           const float *old_factor,
                           const float *new_factor,
+                          bool fetches,
                           enum tern_dtype kept)
 {
     vf acc[TILE_ROWS][TILE_VECTORS];
@@ -126,6 +140,9 @@ VF_INLINE void value_tile(int rows,
         int64_t end = to < first + TERN_KV_BLOCK ? to : first + TERN_KV_BLOCK;
         for (int64_t key = begin; key < end; key++) {
             vf value[TILE_VECTORS];
+            if (fetches) {
+                fetch(values[block + AHEAD], (key - first) * dp + at, vectors * VF_LANES, kept);
+            }
             VF_UNROLL for (int v = 0; v < vectors; v++)
             {
                 value[v] = kept_load(values[block], (key - first) * dp + at + v * VF_LANES, kept);
