@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""mutate.py - does the simulated CUDA earn its trust? Breaks one thing of the GPU path at a time; tests must notice.
+"""mutate.py - do the simulated CUDA and the tests of the HTTP server earn their trust? Breaks one thing of the GPU path or of that
+server at a time; tests must notice.
 
   tests/mutate/mutate.py [--list] [--only NAME[,NAME]...] [--count N [--seed S]] [--work FOLDER] [--jobs J]
 
@@ -55,6 +56,9 @@ CHECKS = {
     "cudaops": (["tern_cuda_sim", "kernels_cuda_ops_test"], SIM + "{build}/tests/kernels_cuda_ops_test"),
     # queues: edges, uploads, graphs, what is given back
     "device": (["tern_cuda_sim", "kernels_cuda_device_test"], SIM + "{build}/tests/kernels_cuda_device_test"),
+    # the HTTP server by all of its tests
+    "http": (["serve_http_test"] + [f"serve_http_{subject}_test" for subject in ("cases", "gone", "limits", "mutate", "tls")],
+             "ctest --test-dir {build} --timeout 100 -R ^serve_http"),
     # a check of comm_nccl_ranks on so many ranks: nccl:primitives_3
     "nccl": (["tern_cuda_sim", "comm_nccl_ranks", "tern_mpi"], "ctest --test-dir {build} -V -R ^comm_nccl_{arg}$"),
     # ranks that are killed, stopped or late, errors of the library: the watchdog's word on it

@@ -172,6 +172,7 @@ static const struct http_case cases[] = {
     CLOSES("a method with a colon", "GE:T /light HTTP/1.1\r\n" HOST END, 400)
     CLOSES("a method in quotes", "\"GET\" /light HTTP/1.1\r\n" HOST END, 400)
     CLOSES("CONNECT", "CONNECT a:443 HTTP/1.1\r\n" HOST END, 400)
+    STAYS("CONNECT with a body, then another", "CONNECT /light HTTP/1.1\r\n" HOST "Content-Length: 3\r\n" END "abc" GOOD, 405, 200)
     STAYS("CONNECT of a path", "CONNECT /light HTTP/1.1\r\n" HOST END, 405)
     CLOSES("a star for GET", "GET * HTTP/1.1\r\n" HOST END, 400)
     CLOSES("a path without its slash", "GET light HTTP/1.1\r\n" HOST END, 400)

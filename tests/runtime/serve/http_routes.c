@@ -78,10 +78,11 @@ static void flood(void *context,
                   struct tern_http_reply *reply)
 {
     struct routes *routes = context;
-    static const char block[16384] = {'f'};
+    static const char block[ROUTES_FLOOD_BYTES] = {'f'};
     (void)request;
     tern_http_reply_begin(reply, 200, "text/plain");
     while (tern_http_reply_write(reply, block, sizeof block)) {
+        atomic_fetch_add(&routes->flood_blocks, 1);
     }
     atomic_fetch_add(&routes->floods_cut, 1);
 }

@@ -16,6 +16,7 @@
 
 enum {
     ROUTES_BIG_BYTES = 1 << 20,
+    ROUTES_FLOOD_BYTES = 16 << 10,
     ROUTES_TICKING_MAX = 4096
 };
 
@@ -24,8 +25,9 @@ struct routes {
     atomic_int gone;     /* gone callbacks */
     atomic_int released; /* release callbacks */
     atomic_int floods_cut;
-    atomic_int blocked; /* workers in /block */
-    atomic_int handled; /* calls of /echo */
+    atomic_int flood_blocks; /* that /flood has written, of ROUTES_FLOOD_BYTES each */
+    atomic_int blocked;      /* workers in /block */
+    atomic_int handled;      /* calls of /echo */
     pthread_mutex_t lock;
     pthread_cond_t opened;
     bool is_open;

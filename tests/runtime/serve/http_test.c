@@ -162,6 +162,26 @@ static void test_long_bodies(void **state)
     fixture_stop(&fixture);
 }
 
+/* A client that sends all of a body that was refused by its length still gets the answer: no reset overtakes it. */
+static void test_refused_body(void **state)
+{
+    (void)state;
+    enum {
+        SIZE = 5 << 20
+    };
+    char *body = calloc(1, SIZE);
+    fixture_start(&fixture, NULL);
+    for (int i = 0; i < 4; i++) {
+        int fd = client_open(&fixture);
+        client_print(fd, "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", SIZE);
+        assert_true(client_send(fd, body, SIZE));
+        client_expect(fd, 413);
+        client_expect_end(fd);
+    }
+    free(body);
+    fixture_stop(&fixture);
+}
+
 static void test_expect(void **state)
 {
     (void)state;
@@ -398,19 +418,13 @@ static void test_localhost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CHECKED(test_ids),
-        CHECKED(test_routes),
-        CHECKED(test_dropped),
-        CHECKED(test_long_bodies),
-        CHECKED(test_expect),
-        CHECKED(test_streams),
-        CHECKED(test_pipelined_behind_a_stream),
-        CHECKED(test_ping),
-        CHECKED(test_graceful_stop),
-        CHECKED(test_stop_deadline),
-        CHECKED(test_cut_stop),
-        CHECKED(test_error_body),
-        CHECKED(test_refusals),
+        CHECKED(test_ids),           CHECKED(test_routes),
+        CHECKED(test_dropped),       CHECKED(test_long_bodies),
+        CHECKED(test_refused_body),  CHECKED(test_expect),
+        CHECKED(test_streams),       CHECKED(test_pipelined_behind_a_stream),
+        CHECKED(test_ping),          CHECKED(test_graceful_stop),
+        CHECKED(test_stop_deadline), CHECKED(test_cut_stop),
+        CHECKED(test_error_body),    CHECKED(test_refusals),
         CHECKED(test_localhost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
