@@ -3,11 +3,14 @@
 
 #include "runtime/base/mem.h"
 #include "runtime/base/random.h"
-#include "runtime/generate/softmax.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
+
+enum {
+    DIGITS = 4096 /* values of a digit, at most */
+};
 
 struct candidate {
     float weight; /* 1 for the best */
@@ -17,9 +20,10 @@ struct candidate {
 struct tern_sampler {
     int64_t vocab;
     struct tern_softmax softmax;
-    struct candidate *candidates;
-    float *adjusted; /* (V) */
-    int32_t *seen;   /* (V) how often each id was counted; zeros between calls */
+    struct candidate *candidates; /* (V) */
+    struct candidate *rest;       /* (V + 1) of those, the ones that a cut goes through */
+    float *adjusted;              /* (V) */
+    int32_t *seen;                /* (V) how often each id was counted; zeros between calls */
 };
 
 tern_status tern_sampler_create(int64_t vocab, struct tern_sampler **out)
@@ -29,12 +33,13 @@ tern_status tern_sampler_create(int64_t vocab, struct tern_sampler **out)
         *sampler = (struct tern_sampler){
             .vocab = vocab,
             .candidates = tern_alloc("sampler", (size_t)vocab * sizeof *sampler->candidates),
+            .rest = tern_alloc("sampler", ((size_t)vocab + 1) * sizeof *sampler->rest),
             .adjusted = tern_alloc("sampler", (size_t)vocab * sizeof *sampler->adjusted),
             .seen = tern_alloc_zero("sampler", (size_t)vocab, sizeof *sampler->seen),
         };
     }
-    if (sampler == NULL || sampler->candidates == NULL || sampler->adjusted == NULL ||
-        sampler->seen == NULL) {
+    if (sampler == NULL || sampler->candidates == NULL || sampler->rest == NULL ||
+        sampler->adjusted == NULL || sampler->seen == NULL) {
         tern_sampler_destroy(sampler);
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate a sampler of %lld tokens",
                          (long long)vocab);
@@ -53,6 +58,7 @@ void tern_sampler_destroy(struct tern_sampler *sampler)
     if (sampler != NULL) {
         tern_softmax_fini(&sampler->softmax);
         tern_free(sampler->candidates);
+        tern_free(sampler->rest);
         tern_free(sampler->adjusted);
         tern_free(sampler->seen);
         tern_free(sampler);
@@ -211,54 +217,86 @@ static int64_t gather_likely(struct tern_sampler *sampler, const struct tern_sam
 struct cut {
     uint32_t
         key; /* the bits of the last one's weight: positive floats are ordered as their bits are */
-    int64_t ties; /* so many of that weight belong to them, by id */
+    int64_t ties;    /* so many of that weight belong to them, by id */
+    int64_t counted; /* heavier ones */
+    double weighed;
 };
 
-/* Digit by digit of the keys, from the highest, with no regard to the order of items: each pass
- * counts and weighs those that agree with what is known so far. */
+/* Narrows a cut by one digit of the keys, `bits` above `shift`, of items that agree with it in
+ * those before: counts and weighs each digit's items and takes those of the largest ones, as
+ * long as they are too few. */
+static void narrow(struct cut *cut,
+                   const struct candidate *items,
+                   int64_t count,
+                   int shift,
+                   int bits,
+                   int64_t most,
+                   double enough)
+{
+    int64_t counts[DIGITS] = {0};
+    double sums[DIGITS] = {0};
+    uint32_t digits = 1U << bits;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t digit = key_of(&items[i]) >> shift & (digits - 1);
+        counts[digit]++;
+        sums[digit] += items[i].weight;
+    }
+    uint32_t digit = digits - 1;
+    for (; digit > 0 && (counts[digit] == 0 || (cut->counted + counts[digit] < most &&
+                                                cut->weighed + sums[digit] < enough));
+         digit--) {
+        cut->counted += counts[digit];
+        cut->weighed += sums[digit];
+    }
+    cut->key |= digit << shift;
+}
+
+/* Items of the same leading digits as the cut has, into `rest`; returns how many. */
+static int64_t agree(const struct cut *cut,
+                     const struct candidate *items,
+                     int64_t count,
+                     int shift,
+                     struct candidate *rest)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < count; i++) {
+        rest[kept] = items[i];
+        kept += key_of(&items[i]) >> shift == cut->key >> shift;
+    }
+    return kept;
+}
+
+/* Digit by digit from the highest, with no regard to the order of items. rest: room for count +
+ * 1. */
 static struct cut find_cut(const struct candidate *items,
                            int64_t count,
                            int64_t most,
-                           double enough)
+                           double enough,
+                           struct candidate *rest)
 {
     struct cut cut = {0};
-    int64_t counted = 0;
-    double weighed = 0;
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        int64_t counts[256] = {0};
-        double sums[256] = {0};
-        for (int64_t i = 0; i < count; i++) {
-            uint64_t key = key_of(&items[i]);
-            if (key >> (shift + 8) == cut.key) {
-                counts[key >> shift & 255]++;
-                sums[key >> shift & 255] += items[i].weight;
-            }
-        }
-        uint32_t digit = 255;
-        for (; digit > 0 && (counts[digit] == 0 ||
-                             (counted + counts[digit] < most && weighed + sums[digit] < enough));
-             digit--) {
-            counted += counts[digit];
-            weighed += sums[digit];
-        }
-        cut.key = cut.key << 8 | digit;
-    }
+    narrow(&cut, items, count, 20, 12, most, enough); /* exponent and three bits more */
+    count = agree(&cut, items, count, 20, rest);
+    narrow(&cut, rest, count, 10, 10, most, enough);
+    count = agree(&cut, rest, count, 10, rest);
+    narrow(&cut, rest, count, 0, 10, most, enough);
     float weight;
     memcpy(&weight, &cut.key, sizeof weight);
     do {
         cut.ties++;
-        weighed += weight;
-    } while (counted + cut.ties < most && weighed < enough);
+        cut.weighed += weight;
+    } while (cut.counted + cut.ties < most && cut.weighed < enough);
     return cut;
 }
 
 /* Leaves those before the cut, in the order of their ids; returns how many. */
-static int64_t keep_before(struct candidate *items, int64_t count, int64_t most, double enough)
+static int64_t keep_before(struct tern_sampler *sampler, int64_t count, int64_t most, double enough)
 {
     if (most >= count && enough == INFINITY) {
         return count;
     }
-    struct cut cut = find_cut(items, count, most, enough);
+    struct candidate *items = sampler->candidates;
+    struct cut cut = find_cut(items, count, most, enough, sampler->rest);
     int64_t kept = 0;
     for (int64_t i = 0; i < count; i++) {
         uint32_t key = key_of(&items[i]);
@@ -277,11 +315,11 @@ static int64_t keep_likely(struct tern_sampler *sampler,
     struct candidate *items = sampler->candidates;
     double all = sampler->softmax.sum;
     if (sampling->top_k > 0) {
-        count = keep_before(items, count, sampling->top_k, INFINITY);
+        count = keep_before(sampler, count, sampling->top_k, INFINITY);
         all = sum_of(items, count); /* top-p is a share of what top-k left */
     }
     if (sampling->top_p < 1) {
-        count = keep_before(items, count, count, sampling->top_p * all);
+        count = keep_before(sampler, count, count, sampling->top_p * all);
     }
     int64_t kept = 0;
     for (int64_t i = 0; i < count && sampling->min_p > 0; i++) {
@@ -356,9 +394,15 @@ int32_t tern_sampler_pick(struct tern_sampler *sampler,
     return draw_candidate(sampler->candidates, count, uniform);
 }
 
-double tern_sampler_log_sum(struct tern_sampler *sampler, const float *logits)
+const struct tern_softmax *tern_sampler_weights(struct tern_sampler *sampler, const float *logits)
 {
     int32_t best = tern_softmax_best(logits, sampler->vocab);
     tern_softmax_run(&sampler->softmax, logits, best, 1);
-    return sampler->softmax.sum > 0 ? logits[best] + log(sampler->softmax.sum) : NAN;
+    return &sampler->softmax;
+}
+
+double tern_sampler_log_sum(struct tern_sampler *sampler, const float *logits)
+{
+    double sum = tern_sampler_weights(sampler, logits)->sum;
+    return sum > 0 ? logits[tern_softmax_best(logits, sampler->vocab)] + log(sum) : NAN;
 }

@@ -3,7 +3,7 @@
 #ifndef TERN_RUNTIME_GENERATE_SAMPLER_H
 #define TERN_RUNTIME_GENERATE_SAMPLER_H
 
-#include "runtime/base/status.h"
+#include "runtime/generate/softmax.h"
 
 #include <stdint.h>
 
@@ -43,8 +43,8 @@ struct tern_sampler;
 /* Room for a vocabulary; owned: destroy. */
 TERN_MUST_CHECK tern_status tern_sampler_create(int64_t vocab, struct tern_sampler **out);
 void tern_sampler_destroy(struct tern_sampler *sampler);
-/* Logits (V) after penalties, bias, the mask and bans, in this order: `logits` itself where there is
- * nothing to change, else memory of the sampler, valid until the next call. */
+/* Logits (V) after penalties, bias, the mask and bans, in this order: `logits` itself where
+ * there is nothing to change, else memory of the sampler, valid until the next call. */
 const float *tern_sampler_adjust(struct tern_sampler *sampler,
                                  const float *logits,
                                  const struct tern_sampling *sampling,
@@ -55,6 +55,8 @@ int32_t tern_sampler_pick(struct tern_sampler *sampler,
                           const float *logits,
                           const struct tern_sampling *sampling,
                           int64_t position);
+/* Weights exp(logit - best), valid until the next call. */
+const struct tern_softmax *tern_sampler_weights(struct tern_sampler *sampler, const float *logits);
 /* Natural logarithm of the sum of exp(logits), by the same weights: what a logit is above it is its
  * log-probability, to some 1e-6. NAN where the largest is no finite number. */
 double tern_sampler_log_sum(struct tern_sampler *sampler, const float *logits);
