@@ -4,7 +4,7 @@ add_library(tern_http_fixture STATIC EXCLUDE_FROM_ALL
 target_link_libraries(tern_http_fixture PUBLIC tern_options tern_runtime PkgConfig::CMOCKA)
 tern_test(serve_http_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/http_test.c DEPS tern_http_fixture LABELS threads)
 foreach(subject cases gone limits mutate tls)
-  tern_test(serve_http_${subject}_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/http_${subject}_test.c DEPS tern_http_fixture LABELS threads)
+  tern_test(serve_http_${subject}_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/http_${subject}_test.c DEPS tern_http_fixture TIMEOUT 600 LABELS threads)
 endforeach()
 
 # Clients of the whole server that leave at every stage. By hand, against any server: tests/serve_chaos PORT MODEL REQUESTS.
