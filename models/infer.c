@@ -43,8 +43,8 @@ static int64_t table_row_max(const struct tern_infer_options *options)
 /* Numbers of the largest run. */
 static int64_t numbers_max(const struct tern_infer_options *options)
 {
-    int64_t of_part = 2 + table_row_max(options);
-    return 3 * options->rows + options->logit_rows + 1 + options->sequences * of_part;
+    int64_t of_part = 3 + table_row_max(options);
+    return 3 * options->rows + options->logit_rows + 2 + options->sequences * of_part;
 }
 
 static void place_experts(struct tern_infer *infer, uint64_t base, uint64_t *used)
@@ -97,6 +97,7 @@ static size_t place(struct tern_infer *infer, uint64_t base)
         infer->up = take(base, &used, n * up_width(c), dtype);
         infer->act = take(base, &used, n * c->ff_width, dtype);
     }
+    infer->last_qkv = take(base, &used, options->logit_rows * qkv_width(c), dtype);
     infer->picked = take(base, &used, options->logit_rows * c->width, dtype);
     infer->logits = take(base, &used, options->logit_rows * c->vocab_size, TERN_F32);
     if (dtype != TERN_F32) {

@@ -21,7 +21,8 @@ struct tern_infer_options {
     enum tern_dtype kv_dtype; /* f32, bf16 or i8 */
 };
 
-/* New tokens of one sequence. */
+/* New tokens of one sequence. The last layer computes only the rows that are asked for, of no part more than `logits`,
+ * unless a part asks for hidden ones. */
 struct tern_infer_part {
     const int32_t *ids; /* (count) */
     int64_t count;      /* 1 or more */
@@ -29,6 +30,7 @@ struct tern_infer_part {
     const int32_t
         *blocks; /* block i holds positions [16 i, 16 i + 16); up to that of the last new token */
     int64_t logits; /* the last so many rows are asked for, 0 to count */
+    bool hidden;    /* tern_infer_hidden will be called */
 };
 
 /* Bytes that one block takes, in all layers; 0: the device has no such blocks. */
@@ -53,7 +55,7 @@ TERN_MUST_CHECK tern_status tern_infer_run(struct tern_infer *infer,
                                            const struct tern_infer_part *parts,
                                            int64_t count,
                                            const float **logits_out);
-/* The final norm of all rows of the last run, in the order of the parts: f32 host memory (rows, C), until the next run. */
+/* The final norm of all rows of the last run, of which a part asked for it, in the order of the parts: f32 host memory (rows, C), until the next run. */
 TERN_MUST_CHECK tern_status tern_infer_hidden(struct tern_infer *infer, const float **hidden_out);
 /* Block `to` becomes what block `from` is, in all layers. */
 TERN_MUST_CHECK tern_status tern_infer_copy_block(struct tern_infer *infer,

@@ -48,8 +48,9 @@ struct tern_infer_layer {
 /* Numbers of one run, i32, side by side in one block: N rows, S parts, L rows whose logits are asked for. */
 struct tern_infer_numbers {
     int64_t rows, parts, longest, table_row, wanted_rows;
-    /* (N), (N), (N), (L), (S + 1), (S), (S, table_row): where each begins in the block */
-    int64_t ids, positions, slots, wanted, row_starts, lengths, tables, count;
+    int64_t last_rows; /* that leave the last layer: N, or L */
+    /* (N), (N), (N), (L), (S + 1), (S + 1), (S), (S, table_row): where each begins in the block */
+    int64_t ids, positions, slots, wanted, row_starts, wanted_starts, lengths, tables, count;
 };
 
 struct tern_infer {
@@ -80,6 +81,7 @@ struct tern_infer {
     struct tern_dptr qkv;            /* (rows, (H + 2 K) D) */
     struct tern_dptr att;            /* (rows, H D) */
     struct tern_dptr up, act;        /* (rows, F or 2F), (rows, F) */
+    struct tern_dptr last_qkv; /* (logit_rows, (H + 2 K) D): of qkv, in the last layer */
     struct tern_dptr picked;         /* (logit_rows, C): of norm */
     struct tern_dptr logits;         /* f32 (logit_rows, V) */
     struct tern_dptr hidden;         /* f32 (rows, C); null: norm is f32 */
@@ -112,8 +114,13 @@ TERN_MUST_CHECK tern_status tern_infer_multiply_all(struct tern_infer *infer,
                                                     struct tern_dptr x,
                                                     struct tern_dptr d,
                                                     int64_t ldd);
-/* infer->x, the run's embeddings, through all layers: infer->norm is the final norm. */
+/* infer->x, the run's embeddings, through all layers: infer->norm is the final norm of last_rows rows. */
 TERN_MUST_CHECK tern_status tern_infer_run_layers(struct tern_infer *infer);
+/* out = the rows of x (N, width) whose logits are asked for. */
+TERN_MUST_CHECK tern_status tern_infer_pick(struct tern_infer *infer,
+                                            struct tern_dptr x,
+                                            int64_t width,
+                                            struct tern_dptr out);
 /* infer->norm (n, C) to infer->branch (n, C), by the experts of a layer. */
 TERN_MUST_CHECK tern_status tern_infer_experts(struct tern_infer *infer,
                                                const struct tern_infer_layer *layer,

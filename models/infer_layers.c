@@ -153,33 +153,51 @@ static tern_status keep(struct tern_infer *infer, struct tern_dptr pool, int64_t
                                            });
 }
 
-/* norm (n, C) to att (n, H D). */
-static tern_status attend(struct tern_infer *infer, int number)
+static struct tern_dptr pool_of(const struct tern_infer *infer, int number)
+{
+    uint64_t pool_bytes = (uint64_t)infer->options.blocks * infer->block_bytes;
+    return (struct tern_dptr){infer->pools.addr + (uint64_t)number * pool_bytes};
+}
+
+static int64_t qkv_row(const struct tern_model_config *c)
+{
+    return (c->heads + 2 * c->kv_heads) * c->head_width;
+}
+
+/* norm (N, C) to qkv, keys and values of which are kept. */
+static tern_status project(struct tern_infer *infer, int number)
 {
     const struct tern_model_config *c = &infer->model->config;
     const struct tern_infer_layer *layer = &infer->layers[number];
-    const struct tern_infer_numbers *run = &infer->run;
-    enum tern_dtype dtype = infer->model->dtype;
-    int64_t q = c->heads * c->head_width;
-    int64_t row = q + 2 * c->kv_heads * c->head_width;
-    uint64_t pool_bytes = (uint64_t)infer->options.blocks * infer->block_bytes;
-    struct tern_dptr pool = {infer->pools.addr + (uint64_t)number * pool_bytes};
-    struct tern_dptr k = tern_dptr_at(infer->qkv, q, dtype);
+    int64_t row = qkv_row(c), n = infer->run.rows;
+    struct tern_dptr k =
+        tern_dptr_at(infer->qkv, c->heads * c->head_width, infer->model->dtype);
     TERN_RETURN_IF_ERR(
-        tern_infer_multiply_all(infer, &layer->qkv, run->rows, infer->norm, infer->qkv, row));
-    TERN_RETURN_IF_ERR(norm_heads(infer, layer->q_norm, run->rows, infer->qkv, c->heads, row));
-    TERN_RETURN_IF_ERR(norm_heads(infer, layer->k_norm, run->rows, k, c->kv_heads, row));
+        tern_infer_multiply_all(infer, &layer->qkv, n, infer->norm, infer->qkv, row));
+    TERN_RETURN_IF_ERR(norm_heads(infer, layer->q_norm, n, infer->qkv, c->heads, row));
+    TERN_RETURN_IF_ERR(norm_heads(infer, layer->k_norm, n, k, c->kv_heads, row));
     TERN_RETURN_IF_ERR(rope(infer, layer, row));
-    TERN_RETURN_IF_ERR(keep(infer, pool, row));
+    return keep(infer, pool_of(infer, number), row);
+}
+
+/* q (n, H D) in rows of q, k and v to att (n, H D); starts: where each part's rows begin. */
+static tern_status attend(struct tern_infer *infer,
+                          int number,
+                          struct tern_dptr q,
+                          int64_t n,
+                          int64_t starts)
+{
+    const struct tern_model_config *c = &infer->model->config;
+    const struct tern_infer_numbers *run = &infer->run;
     return tern_op_paged_attention(infer->device,
                                    &(struct tern_paged_attention_args){
-                                       .q = infer->qkv,
+                                       .q = q,
                                        .out = infer->att,
-                                       .pool = pool,
-                                       .row_starts = tern_infer_number(infer, run->row_starts),
+                                       .pool = pool_of(infer, number),
+                                       .row_starts = tern_infer_number(infer, starts),
                                        .lengths = tern_infer_number(infer, run->lengths),
                                        .tables = tern_infer_number(infer, run->tables),
-                                       .n = run->rows,
+                                       .n = n,
                                        .sequences = run->parts,
                                        .longest = run->longest,
                                        .table_row = run->table_row,
@@ -187,12 +205,12 @@ static tern_status attend(struct tern_infer *infer, int number)
                                        .h = c->heads,
                                        .kv_heads = c->kv_heads,
                                        .d = c->head_width,
-                                       .q_row = row,
-                                       .out_row = q,
-                                       .window = layer->window,
+                                       .q_row = qkv_row(c),
+                                       .out_row = c->heads * c->head_width,
+                                       .window = infer->layers[number].window,
                                        .scale = c->query_scale,
                                        .softcap = c->attention_softcap,
-                                       .dtype = dtype,
+                                       .dtype = infer->model->dtype,
                                        .kv_dtype = infer->options.kv_dtype,
                                    });
 }
@@ -233,27 +251,56 @@ static tern_status post_norm(struct tern_infer *infer, struct tern_dptr weight, 
                : norm(infer, weight, none, n, infer->branch, none, none, infer->branch);
 }
 
+/* From att (n, H D) and the stream x (n, C) to branch (n, C) and, before it joins, the stream in x2; x2 may be x. */
+static tern_status finish_layer(struct tern_infer *infer,
+                                const struct tern_infer_layer *layer,
+                                int64_t n,
+                                struct tern_dptr x)
+{
+    const struct tern_model_config *c = &infer->model->config;
+    TERN_RETURN_IF_ERR(
+        tern_infer_multiply(infer, &layer->out, n, infer->att, infer->branch, c->width, NULL));
+    TERN_RETURN_IF_ERR(post_norm(infer, layer->post1, n));
+    TERN_RETURN_IF_ERR(norm(infer, layer->norm2, layer->norm2_bias, n, x, infer->branch, infer->x2,
+                            infer->norm));
+    TERN_RETURN_IF_ERR(feed_forward(infer, layer, n));
+    return post_norm(infer, layer->post2, n);
+}
+
+/* The last layer after its keys and values, of the rows alone whose logits are asked for. */
+static tern_status finish_last(struct tern_infer *infer, int number)
+{
+    const struct tern_model_config *c = &infer->model->config;
+    int64_t n = infer->run.wanted_rows;
+    if (n == 0) {
+        return TERN_OK;
+    }
+    TERN_RETURN_IF_ERR(tern_infer_pick(infer, infer->qkv, qkv_row(c), infer->last_qkv));
+    TERN_RETURN_IF_ERR(tern_infer_pick(infer, infer->x, c->width, infer->x2));
+    TERN_RETURN_IF_ERR(attend(infer, number, infer->last_qkv, n, infer->run.wanted_starts));
+    return finish_layer(infer, &infer->layers[number], n, infer->x2);
+}
+
 tern_status tern_infer_run_layers(struct tern_infer *infer)
 {
     const struct tern_model_config *c = &infer->model->config;
-    int64_t n = infer->run.rows;
+    const struct tern_infer_numbers *run = &infer->run;
     struct tern_dptr x = infer->x;
     struct tern_dptr branch = {0};
     for (int i = 0; i < c->layers; i++) {
         const struct tern_infer_layer *layer = &infer->layers[i];
-        TERN_RETURN_IF_ERR(
-            norm(infer, layer->norm1, layer->norm1_bias, n, x, branch, infer->x, infer->norm));
-        TERN_RETURN_IF_ERR(attend(infer, i));
-        TERN_RETURN_IF_ERR(
-            tern_infer_multiply(infer, &layer->out, n, infer->att, infer->branch, c->width, NULL));
-        TERN_RETURN_IF_ERR(post_norm(infer, layer->post1, n));
-        TERN_RETURN_IF_ERR(norm(infer, layer->norm2, layer->norm2_bias, n, infer->x, infer->branch,
-                                infer->x2, infer->norm));
-        TERN_RETURN_IF_ERR(feed_forward(infer, layer, n));
-        TERN_RETURN_IF_ERR(post_norm(infer, layer->post2, n));
+        TERN_RETURN_IF_ERR(norm(infer, layer->norm1, layer->norm1_bias, run->rows, x, branch,
+                                infer->x, infer->norm));
+        TERN_RETURN_IF_ERR(project(infer, i));
+        if (i + 1 == c->layers && run->last_rows < run->rows) {
+            TERN_RETURN_IF_ERR(finish_last(infer, i));
+        } else {
+            TERN_RETURN_IF_ERR(attend(infer, i, infer->qkv, run->rows, run->row_starts));
+            TERN_RETURN_IF_ERR(finish_layer(infer, layer, run->rows, infer->x));
+        }
         x = infer->x2;
         branch = infer->branch;
     }
-    return norm(infer, infer->final_norm, infer->final_norm_bias, n, x, branch, infer->x,
-                infer->norm);
+    return norm(infer, infer->final_norm, infer->final_norm_bias, run->last_rows, x, branch,
+                infer->x, infer->norm);
 }

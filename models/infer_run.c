@@ -63,6 +63,7 @@ static tern_status lay_out(const struct tern_infer *infer,
                            struct tern_infer_numbers *run)
 {
     const struct tern_infer_options *options = &infer->options;
+    bool keeps_all = false;
     *run = (struct tern_infer_numbers){.parts = count};
     if (count < 1 || count > options->sequences) {
         return tern_fail(TERN_ERR_ARGUMENT, "%lld parts, expected 1 to %lld", (long long)count,
@@ -72,6 +73,7 @@ static tern_status lay_out(const struct tern_infer *infer,
         TERN_RETURN_IF_ERR(check_part(infer, &parts[i], i));
         run->rows += parts[i].count;
         run->wanted_rows += parts[i].logits;
+        keeps_all |= parts[i].hidden;
         run->longest = max_i64(run->longest, parts[i].position + parts[i].count);
     }
     if (run->rows > options->rows || run->wanted_rows > options->logit_rows) {
@@ -80,12 +82,14 @@ static tern_status lay_out(const struct tern_infer *infer,
                          (long long)run->rows, (long long)run->wanted_rows,
                          (long long)options->rows, (long long)options->logit_rows);
     }
+    run->last_rows = keeps_all ? run->rows : run->wanted_rows;
     run->table_row = (run->longest + TERN_KV_BLOCK - 1) / TERN_KV_BLOCK;
     run->positions = run->ids + run->rows;
     run->slots = run->positions + run->rows;
     run->wanted = run->slots + run->rows;
     run->row_starts = run->wanted + run->wanted_rows;
-    run->lengths = run->row_starts + count + 1;
+    run->wanted_starts = run->row_starts + count + 1;
+    run->lengths = run->wanted_starts + count + 1;
     run->tables = run->lengths + count;
     run->count = run->tables + count * run->table_row;
     return TERN_OK;
@@ -111,6 +115,7 @@ static void number_part(struct tern_infer *infer,
         n[run->wanted + wanted0 + i] = (int32_t)(row0 + part->count - part->logits + i);
     }
     n[run->row_starts + number] = (int32_t)row0;
+    n[run->wanted_starts + number] = (int32_t)wanted0;
     n[run->lengths + number] = (int32_t)length;
     int32_t *table = n + run->tables + number * run->table_row;
     for (int64_t i = 0; i < run->table_row; i++) {
@@ -128,6 +133,7 @@ static tern_status upload_numbers(struct tern_infer *infer, const struct tern_in
         wanted += parts[i].logits;
     }
     infer->numbers_host[run->row_starts + run->parts] = (int32_t)row;
+    infer->numbers_host[run->wanted_starts + run->parts] = (int32_t)wanted;
     return infer->device->ops->device->upload(infer->device, infer->numbers, infer->numbers_host,
                                               (size_t)run->count * sizeof(int32_t));
 }
@@ -264,27 +270,33 @@ tern_status tern_infer_head(struct tern_infer *infer, struct tern_dptr x, int64_
                : TERN_OK;
 }
 
-/* The rows whose logits are asked for, side by side. */
-static tern_status pick(struct tern_infer *infer, struct tern_dptr *out)
+tern_status tern_infer_pick(struct tern_infer *infer,
+                            struct tern_dptr x,
+                            int64_t width,
+                            struct tern_dptr out)
 {
-    const struct tern_model *model = infer->model;
     const struct tern_infer_numbers *run = &infer->run;
-    const int32_t *wanted = infer->numbers_host + run->wanted;
-    *out = tern_dptr_at(infer->norm, wanted[0] * model->config.width, model->dtype);
-    if (wanted[run->wanted_rows - 1] - wanted[0] == run->wanted_rows - 1) {
-        return TERN_OK; /* they are, being in ascending order */
-    }
-    *out = infer->picked;
     return tern_op_embed_fwd(infer->device, &(struct tern_embed_fwd_args){
                                                 .ids = tern_infer_number(infer, run->wanted),
-                                                .wte = infer->norm,
-                                                .out = infer->picked,
+                                                .wte = x,
+                                                .out = out,
                                                 .n = run->wanted_rows,
                                                 .t = run->wanted_rows,
-                                                .c = model->config.width,
+                                                .c = width,
                                                 .v = run->rows,
-                                                .dtype = model->dtype,
+                                                .dtype = infer->model->dtype,
                                             });
+}
+
+/* The final norms of the rows whose logits are asked for. */
+static tern_status wanted_norms(struct tern_infer *infer, struct tern_dptr *out)
+{
+    if (infer->run.last_rows == infer->run.wanted_rows) {
+        *out = infer->norm;
+        return TERN_OK;
+    }
+    *out = infer->picked;
+    return tern_infer_pick(infer, infer->norm, infer->model->config.width, infer->picked);
 }
 
 /* Host memory with what `count` floats of the device are: a view, or a copy in *host, which has room for `room`. */
@@ -321,7 +333,7 @@ tern_status tern_infer_run(struct tern_infer *infer,
     if (logits_out == NULL || infer->run.wanted_rows == 0) {
         return TERN_OK;
     }
-    TERN_RETURN_IF_ERR(pick(infer, &x));
+    TERN_RETURN_IF_ERR(wanted_norms(infer, &x));
     TERN_RETURN_IF_ERR(tern_infer_head(infer, x, infer->run.wanted_rows, true));
     return show(infer, infer->logits, infer->run.wanted_rows * vocab,
                 infer->options.logit_rows * vocab, &infer->logits_host, logits_out);
@@ -331,6 +343,9 @@ tern_status tern_infer_hidden(struct tern_infer *infer, const float **hidden_out
 {
     int64_t count = infer->run.rows * infer->model->config.width;
     struct tern_dptr from = infer->norm;
+    if (infer->run.last_rows != infer->run.rows) {
+        return tern_fail(TERN_ERR_ARGUMENT, "no part of the last run asked for hidden rows");
+    }
     if (infer->model->dtype != TERN_F32) {
         from = infer->hidden;
         TERN_RETURN_IF_ERR(tern_op_cast(infer->device, &(struct tern_cast_args){

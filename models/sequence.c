@@ -127,11 +127,19 @@ void tern_sequence_expect(struct tern_sequence *sequence, int64_t length)
     sequence->expected = length;
 }
 
-/* n tokens through the model, their keys and values into the blocks. */
-static tern_status forward(struct tern_sequence *sequence, const int32_t *ids, int64_t n)
+/* n tokens through the model, their keys and values into the blocks. rows: how many of the last are asked for, none, one
+ * or all. */
+static tern_status forward(struct tern_sequence *sequence,
+                           const int32_t *ids,
+                           int64_t n,
+                           int64_t rows)
 {
-    struct tern_infer_part part = {
-        .ids = ids, .count = n, .position = sequence->position, .blocks = sequence->blocks};
+    struct tern_infer_part part = {.ids = ids,
+                                   .count = n,
+                                   .position = sequence->position,
+                                   .blocks = sequence->blocks,
+                                   .logits = rows == 1,
+                                   .hidden = rows > 1};
     TERN_RETURN_IF_ERR(tern_infer_forward(sequence->infer, &part, 1));
     sequence->position += n;
     return TERN_OK;
@@ -155,12 +163,15 @@ static tern_status follow_length(struct tern_sequence *sequence, int64_t n)
     sequence->position = 0;
     while (sequence->position < count) {
         int64_t step = min_i64(sequence->options.chunk, count - sequence->position);
-        TERN_RETURN_IF_ERR(forward(sequence, sequence->ids + sequence->position, step));
+        TERN_RETURN_IF_ERR(forward(sequence, sequence->ids + sequence->position, step, 0));
     }
     return TERN_OK;
 }
 
-static tern_status append(struct tern_sequence *sequence, const int32_t *ids, int64_t n)
+static tern_status append(struct tern_sequence *sequence,
+                          const int32_t *ids,
+                          int64_t n,
+                          int64_t rows)
 {
     TERN_CHECK(n >= 1 && n <= sequence->options.chunk);
     if (sequence->position + n > sequence->options.positions) {
@@ -172,10 +183,10 @@ static tern_status append(struct tern_sequence *sequence, const int32_t *ids, in
     if (sequence->ids != NULL) {
         memcpy(sequence->ids + sequence->position, ids, (size_t)n * sizeof *ids);
     }
-    return forward(sequence, ids, n);
+    return forward(sequence, ids, n, rows);
 }
 
-/* Logits of rows [first, first + rows) of the last tokens, on the device. */
+/* Logits of rows [first, first + rows) of those asked for, on the device. */
 static tern_status head(struct tern_sequence *sequence, int64_t first, int64_t rows, bool capped)
 {
     struct tern_infer *infer = sequence->infer;
@@ -192,16 +203,13 @@ tern_status tern_sequence_append(struct tern_sequence *sequence,
 {
     struct tern_infer *infer = sequence->infer;
     int64_t vocab = infer->model->config.vocab_size;
-    TERN_RETURN_IF_ERR(append(sequence, ids, n));
-    if (logits_out == NULL) {
-        return TERN_OK;
-    }
-    int64_t first = all_rows ? 0 : n - 1;
-    for (int64_t at = first; at < n; at += sequence->logit_rows) {
-        int64_t some = min_i64(n - at, sequence->logit_rows);
+    int64_t rows = logits_out == NULL ? 0 : all_rows ? n : 1;
+    TERN_RETURN_IF_ERR(append(sequence, ids, n, rows));
+    for (int64_t at = 0; at < rows; at += sequence->logit_rows) {
+        int64_t some = min_i64(rows - at, sequence->logit_rows);
         TERN_RETURN_IF_ERR(head(sequence, at, some, true));
         TERN_RETURN_IF_ERR(infer->device->ops->device->download(
-            infer->device, logits_out + (at - first) * vocab, infer->logits,
+            infer->device, logits_out + at * vocab, infer->logits,
             (size_t)(some * vocab) * sizeof *logits_out));
     }
     return TERN_OK;
@@ -216,7 +224,7 @@ tern_status tern_sequence_nll(struct tern_sequence *sequence,
     struct tern_infer *infer = sequence->infer;
     const struct tern_model_config *c = &infer->model->config;
     const struct tern_device_table *table = infer->device->ops->device;
-    TERN_RETURN_IF_ERR(append(sequence, ids, n));
+    TERN_RETURN_IF_ERR(append(sequence, ids, n, n));
     for (int64_t done = 0; done < n; done += sequence->logit_rows) {
         int64_t some = min_i64(n - done, sequence->logit_rows);
         TERN_RETURN_IF_ERR(head(sequence, done, some, false));

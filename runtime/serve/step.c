@@ -20,6 +20,7 @@ static tern_status run_model(struct tern_engine *engine,
             .position = choice->computed,
             .blocks = choice->table.blocks,
             .logits = choice->logit_rows,
+            .hidden = choice->job->pooled != NULL,
         };
         rows += choice->rows;
         wants_hidden |= choice->job->pooled != NULL;

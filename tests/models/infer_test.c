@@ -180,36 +180,47 @@ static void same_bits_alone(void **state)
     }
 }
 
-/* Only the rows asked for come, in the order of the parts; hidden rows are what the head read. */
+/* Only the rows asked for come, in the order of the parts, with the same bits whether the last layer computes the others
+ * or not; hidden rows are what the head read, of a run that was asked for them. */
 static void rows_asked_for(void **state)
 {
     (void)state;
-    struct bench b;
-    struct group g;
-    open_bench(&b, "gemma2", "cpu", TERN_F32);
-    open_group(&g, &b, TERN_F32);
-    struct tern_infer_part parts[3];
-    static const int64_t asked[3] = {1, 0, 4};
-    for (int i = 0; i < 3; i++) {
-        parts[i] = (struct tern_infer_part){
-            .ids = b.ids, .count = 6 + i, .blocks = g.blocks + i * g.table, .logits = asked[i]};
+    static const char *const models[] = {"gemma2", "gpt2_untied", "mixtral", "qwen3_biased"};
+    for (size_t m = 0; m < sizeof models / sizeof models[0]; m++) {
+        struct bench b;
+        struct group g;
+        open_bench_as(&b, models[m], "cpu", TERN_F32, TERN_PLACED_EXACT);
+        open_group(&g, &b, TERN_F32);
+        struct tern_infer_part parts[3];
+        static const int64_t asked[3] = {1, 0, 4}, at[5] = {5, 4, 5, 6, 7};
+        for (int i = 0; i < 3; i++) {
+            parts[i] = (struct tern_infer_part){
+                .ids = b.ids, .count = 6 + i, .blocks = g.blocks + i * g.table, .logits = asked[i]};
+        }
+        const float *logits, *hidden;
+        size_t bytes = (size_t)(5 * b.v) * sizeof(float);
+        OK(tern_infer_run(g.infer, parts, 3, &logits));
+        for (int i = 0; i < 5; i++) {
+            assert_true(relative_error(logits + i * b.v, b.logits + at[i] * b.v, b.v) <= RELATIVE);
+        }
+        memcpy(g.logits, logits, bytes);
+        assert_int_equal(tern_infer_hidden(g.infer, &hidden), TERN_ERR_ARGUMENT);
+        parts[1].hidden = true;
+        OK(tern_infer_run(g.infer, parts, 3, &logits));
+        assert_memory_equal(g.logits, logits, bytes);
+        OK(tern_infer_hidden(g.infer, &hidden));
+        /* the same token after the same tokens */
+        size_t c = (size_t)b.model.config.width;
+        assert_memory_equal(hidden + 5 * c, hidden + (6 + 5) * c, c * sizeof(float));
+        assert_true(relative_error(hidden + 4 * c, hidden + 5 * c, (int64_t)c) > 1e-3);
+        for (int i = 0; i < 3; i++) {
+            parts[i].logits = 0;
+            parts[i].hidden = false;
+        }
+        OK(tern_infer_run(g.infer, parts, 3, NULL));
+        close_group(&g);
+        close_bench(&b);
     }
-    const float *logits, *hidden;
-    OK(tern_infer_run(g.infer, parts, 3, &logits));
-    static const int64_t at[5] = {5, 4, 5, 6, 7};
-    for (int i = 0; i < 5; i++) {
-        assert_true(relative_error(logits + i * b.v, b.logits + at[i] * b.v, b.v) <= RELATIVE);
-    }
-    OK(tern_infer_hidden(g.infer, &hidden));
-    /* the same token after the same tokens */
-    int64_t c = b.model.config.width;
-    assert_true(relative_error(hidden + 5 * c, hidden + (6 + 5) * c, c) <= 1e-5);
-    assert_true(relative_error(hidden + 4 * c, hidden + 5 * c, c) > 1e-3);
-    parts[2].logits = 0;
-    parts[0].logits = 0;
-    OK(tern_infer_run(g.infer, parts, 3, NULL));
-    close_group(&g);
-    close_bench(&b);
 }
 
 /* A sequence goes on from a copy of its last block as from the block itself. */
