@@ -136,6 +136,7 @@ static tern_status load(struct server *server)
         return status;
     }
     atomic_store(&server->is_loaded, true);
+    atomic_store(&server->has_tried, true); /* before the line below, which clients wait for */
     double seconds = tern_clock_seconds() - server->started;
     TERN_RETURN_IF_ERR(tern_api_open(server->api, &server->loaded, server->engine, seconds));
     const char *host = s->host;
