@@ -687,6 +687,50 @@ static void test_levels(void **unused)
          TERN_LEVELS_MAX - 4);
 }
 
+/* One grammar under many sequences at once: each thread's walks end as they do alone. */
+static void *walk_alone(void *argument)
+{
+    struct tern_grammar *grammar = argument;
+    static const char text[] = "{\"a\": 3.25, \"ab\": \"xy\", \"q\": \"\xC3\xA9\", \"r\": \"\"}";
+    uint32_t *bits = calloc((size_t)g_vocab_size / 32 + 1, sizeof *bits);
+    intptr_t wrong = 0;
+    for (int i = 0; i < 20; i++) {
+        struct tern_grammar_state *state, *copy;
+        wrong += tern_grammar_state_create(grammar, &state) != TERN_OK;
+        for (const char *at = text; *at != '\0'; at++) {
+            int32_t id = byte_id((unsigned char)*at);
+            wrong += tern_grammar_mask(state, bits) != TERN_OK;
+            wrong += (bits[id >> 5] >> (id & 31) & 1) == 0;
+            wrong += tern_grammar_state_copy(state, &copy) != TERN_OK;
+            wrong += !tern_grammar_accept(copy, id);
+            tern_grammar_state_destroy(state);
+            state = copy;
+        }
+        wrong += !tern_grammar_is_complete(state);
+        tern_grammar_state_destroy(state);
+    }
+    free(bits);
+    tern_grammar_release(grammar);
+    return (void *)wrong;
+}
+
+static void test_threads(void **unused)
+{
+    (void)unused;
+    struct tern_grammar *grammar = compiled(g_walked[3]);
+    pthread_t threads[4];
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(
+            pthread_create(&threads[i], NULL, walk_alone, tern_grammar_retain(grammar)), 0);
+    }
+    tern_grammar_release(grammar);
+    for (size_t i = 0; i < 4; i++) {
+        void *wrong;
+        assert_int_equal(pthread_join(threads[i], &wrong), 0);
+        assert_null(wrong);
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -695,7 +739,7 @@ int main(void)
         cmocka_unit_test(test_brute_force), cmocka_unit_test(test_end),
         cmocka_unit_test(test_copies),      cmocka_unit_test(test_frames),
         cmocka_unit_test(test_start_again), cmocka_unit_test(test_blanks),
-        cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_levels),      cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
