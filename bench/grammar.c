@@ -10,6 +10,7 @@
 #include "runtime/base/mem.h"
 #include "runtime/base/random.h"
 #include "runtime/base/text.h"
+#include "tests/runtime/serve/byte_tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,44 +60,26 @@ static void must(tern_status status)
     }
 }
 
-/* A byte-level tokenizer of 256 bytes and made tokens: pieces of JSON and of words, up to 12 bytes. */
-static void make_tokenizer(int64_t count, struct tern_tokenizer **out)
+/* Made tokens up to a number: pieces of JSON and of words, in all orders. */
+struct made {
+    int64_t count;
+    char bytes[64];
+};
+
+static bool next_made(void *context, int64_t i, const char **bytes, size_t *count)
 {
-    static const char *const parts[] = {"a",  "e",   "in", "th",  "re", "on",   "\\u0120", "er",
-                                        "S",  "ing", "0",  "12",  ":",  "\\\"", ",",       "{",
-                                        "}",  "[",   "]",  ".",   "-",  "_",    "o",       "pro",
-                                        "qu", "T",   "ly", "est", "x",  "(",    "\\u010a", "tion"};
-    struct tern_text text = {0};
-    must(tern_text_printf(&text, "{\"added_tokens\": [{\"id\": 0, \"content\": \"<end>\", "
-                                 "\"special\": true}], \"pre_tokenizer\": {\"type\": "
-                                 "\"ByteLevel\", \"add_prefix_space\": false}, \"decoder\": "
-                                 "{\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", "
-                                 "\"merges\": [], \"vocab\": {\"<end>\": 0"));
-    int64_t id = 1;
-    for (int byte = 0, other = 256; byte < 256; byte++) {
-        bool is_own = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
-        must(tern_text_printf(&text, ", \"\\u%04x\": %lld", is_own ? byte : other++,
-                              (long long)id++));
+    static const char *const parts[] = {"a",  "e",   "in", "th",  "re", "on", " ",  "er",
+                                        "S",  "ing", "0",  "12",  ":",  "\"", ",",  "{",
+                                        "}",  "[",   "]",  ".",   "-",  "_",  "o",  "pro",
+                                        "qu", "T",   "ly", "est", "x",  "(",  "\n", "tion"};
+    struct made *made = context;
+    *count = 0;
+    *bytes = made->bytes;
+    for (int64_t rest = i + 32; rest > 0; rest /= 32) {
+        *count += (size_t)snprintf(made->bytes + *count, sizeof made->bytes - *count, "%s",
+                                   parts[rest % 32]);
     }
-    for (uint64_t i = 0; id < count; i++) {
-        must(tern_text_printf(&text, ", \""));
-        for (uint64_t rest = i + 32; rest > 0; rest /= 32) {
-            must(tern_text_printf(&text, "%s", parts[rest % 32]));
-        }
-        must(tern_text_printf(&text, "\": %lld", (long long)id++));
-    }
-    must(tern_text_printf(&text, "}}}"));
-    char path[] = "/tmp/bench_grammar.XXXXXX.json";
-    int file = mkstemps(path, 5);
-    FILE *stream = file >= 0 ? fdopen(file, "w") : NULL;
-    if (stream == NULL || fwrite(text.data, 1, text.length, stream) != text.length) {
-        fprintf(stderr, "bench_grammar: cannot write %s\n", path);
-        exit(1);
-    }
-    fclose(stream);
-    must(tern_tokenizer_open(path, out));
-    remove(path);
-    tern_text_fini(&text);
+    return i < made->count;
 }
 
 /* This thread's own time: what else the machine does is not the grammar's. */
@@ -147,15 +130,16 @@ static void print(const char *name, struct times *times)
     *times = (struct times){0};
 }
 
-/* One of the allowed ids, by a number; the end as soon as it may come after 200 tokens. */
+/* One of the allowed ids, by a number; the end, the last id, as soon as it may come after 200 tokens. */
 static int32_t pick(const uint32_t *bits, int64_t vocab_size, uint64_t number, bool is_late)
 {
     int64_t words = (vocab_size + 31) / 32, count = 0;
     for (int64_t i = 0; i < words; i++) {
         count += __builtin_popcount(bits[i]);
     }
-    if (count == 0 || (is_late && (bits[0] & 1) != 0)) {
-        return 0;
+    int64_t end = vocab_size - 1;
+    if (count == 0 || (is_late && (bits[end >> 5] >> (end & 31) & 1) != 0)) {
+        return (int32_t)end;
     }
     int64_t rest = (int64_t)(number % (uint64_t)count);
     for (int64_t i = 0; i < words; i++) {
@@ -196,7 +180,7 @@ static void bench(struct tern_grammar_vocab *vocab, int64_t vocab_size, size_t s
             start = now_ns();
             bool is_accepted = tern_grammar_accept(state, id);
             add(&accepts, microseconds(start));
-            if (!is_accepted || id == 0) {
+            if (!is_accepted || id == vocab_size - 1) {
                 break;
             }
         }
@@ -213,18 +197,19 @@ int main(int argc, char **argv)
 {
     struct tern_tokenizer *tokenizer;
     struct tern_grammar_vocab *vocab;
-    int32_t end_id = 0;
     if (argc < 2 || argc > 3) {
         fprintf(stderr, "usage: bench_grammar MODEL|TOKENIZER|TOKENS [DOCUMENTS]\n");
         return 2;
     }
     int documents = argc == 3 ? atoi(argv[2]) : 50;
     if (strspn(argv[1], "0123456789") == strlen(argv[1])) {
-        make_tokenizer(atoll(argv[1]), &tokenizer);
+        struct made made = {.count = atoll(argv[1]) - 257}; /* and the end, behind them */
+        must(byte_tokenizer_open(next_made, &made, &tokenizer));
     } else {
         must(tern_tokenizer_open(argv[1], &tokenizer));
     }
-    int64_t vocab_size = tern_tokenizer_vocab_size(tokenizer);
+    int32_t end_id = (int32_t)tern_tokenizer_vocab_size(tokenizer);
+    int64_t vocab_size = end_id + 1;
     int64_t start = now_ns();
     must(tern_grammar_vocab_create(tokenizer, vocab_size, &end_id, 1, &vocab));
     printf("vocabulary of %lld tokens: %.0f us\n", (long long)vocab_size, microseconds(start));

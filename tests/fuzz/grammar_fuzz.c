@@ -2,10 +2,10 @@
  * the mask allows is accepted, there is always something to go on with, and what has ended is a document. */
 #include "io/json.h"
 #include "io/tokenizer.h"
-#include "io/tokenizer_internal.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/random.h"
 #include "runtime/serve/grammar.h"
+#include "tests/runtime/serve/byte_tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,54 +23,6 @@ enum {
     STEPS = 60,
     MEMORY_MAX = 256 << 20
 };
-
-/* 256 bytes and some tokens that cross the borders of JSON's parts. */
-static void make_tokenizer(struct tern_tokenizer **out)
-{
-    static const char *const tokens[] = {
-        "{\\\"",
-        "\\\":",
-        "\\\":\\\"",
-        "\\\",\\\"",
-        "\\\"}",
-        "}}",
-        "]]",
-        "},{",
-        "\\\"],\\\"",
-        ":[",
-        "[[",
-        "\\u010a\\u0120\\u0120",
-        "\\u0120\\\"",
-        "abc",
-        "name",
-        "12",
-        "000",
-        "true",
-        "null",
-        ",\\u0120",
-        "\\\\n",
-        "\\\\u",
-        "\\u00c3\\u00a9",
-        "\\u00e6\\u0139",
-    };
-    struct tern_text text = {0};
-    MUST(tern_text_printf(&text, "{\"added_tokens\": [], \"pre_tokenizer\": {\"type\": "
-                                 "\"ByteLevel\", \"add_prefix_space\": false}, \"decoder\": "
-                                 "{\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", "
-                                 "\"merges\": [], \"vocab\": {") == TERN_OK);
-    int id = 0;
-    for (int byte = 0, other = 256; byte < 256; byte++, id++) {
-        bool is_own = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
-        MUST(tern_text_printf(&text, "%s\"\\u%04x\": %d", id > 0 ? ", " : "",
-                              is_own ? byte : other++, id) == TERN_OK);
-    }
-    for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++, id++) {
-        MUST(tern_text_printf(&text, ", \"%s\": %d", tokens[i], id) == TERN_OK);
-    }
-    MUST(tern_text_printf(&text, "}}}") == TERN_OK);
-    MUST(tern_tokenizer_open_text("fuzz", text.data, text.length, out) == TERN_OK);
-    tern_text_fini(&text);
-}
 
 /* One walk; what it wrote is a document if it came to an end. */
 static void walk(struct tern_grammar *grammar,
@@ -118,7 +70,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct tern_json *schema;
     struct tern_grammar *grammar;
     if (tokenizer == NULL) {
-        make_tokenizer(&tokenizer);
+        MUST(byte_tokenizer_open(byte_tokenizer_next, NULL, &tokenizer) == TERN_OK);
         end_id = (int32_t)tern_tokenizer_vocab_size(tokenizer);
         MUST(tern_grammar_vocab_create(tokenizer, end_id + 1, &end_id, 1, &vocab) == TERN_OK);
     }

@@ -5,6 +5,7 @@
 #include "runtime/serve/grammar.h"
 #include "runtime/serve/grammar_impl.h"
 #include "tests/runtime/fixture.h"
+#include "tests/runtime/serve/byte_tokenizer.h"
 
 static struct tern_tokenizer *g_tokenizer;
 static struct tern_grammar_vocab *g_vocab;
@@ -14,8 +15,12 @@ static int32_t g_end_id;
 static void open_vocab(const char *name)
 {
     char path[TERN_PATH_BYTES];
-    snprintf(path, sizeof path, "%s/tokenizers/%s.json", TERN_GOLDEN, name);
-    expect_ok(tern_tokenizer_open(path, &g_tokenizer));
+    if (strcmp(name, "made") == 0) {
+        expect_ok(byte_tokenizer_open(byte_tokenizer_next, NULL, &g_tokenizer));
+    } else {
+        snprintf(path, sizeof path, "%s/tokenizers/%s.json", TERN_GOLDEN, name);
+        expect_ok(tern_tokenizer_open(path, &g_tokenizer));
+    }
     g_end_id = (int32_t)tern_tokenizer_vocab_size(g_tokenizer) + 2;
     g_vocab_size = g_end_id + 3; /* padded, as models' vocabularies are */
     expect_ok(tern_grammar_vocab_create(g_tokenizer, g_vocab_size, &g_end_id, 1, &g_vocab));
@@ -482,12 +487,13 @@ static void walk(const char *schema, uint64_t seed, int steps)
 static void test_brute_force(void **unused)
 {
     (void)unused;
-    static const char *const names[] = {"smollm", "llama2", "gemma", "unigram_bytes", "crossing"};
+    static const char *const names[] = {"made",  "smollm",        "llama2",
+                                        "gemma", "unigram_bytes", "crossing"};
     for (size_t n = 0; n < sizeof names / sizeof names[0]; n++) {
         close_vocab();
         open_vocab(names[n]);
         for (size_t i = 0; i < sizeof g_walked / sizeof g_walked[0]; i++) {
-            for (uint64_t seed = 0; seed < 3; seed++) {
+            for (uint64_t seed = 0; seed < (n == 0 ? 30 : 3); seed++) {
                 walk(g_walked[i], seed * 100 + i, 40);
             }
         }
