@@ -97,8 +97,7 @@ static inline bool byte_tokenizer_next(void *context, int64_t i, const char **by
         "a\"",
         "a\\",
         "a\xC3",
-        "\xA9"
-        "b",
+        "\xA9z",
         "\xA5\"",
         "{\"a\":{\"b\":[[",
         "]]}}",
