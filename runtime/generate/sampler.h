@@ -34,8 +34,8 @@ struct tern_logit_rules {
     int64_t bias_count;
     const int32_t *banned; /* ids that must not be picked while there is another */
     int banned_count;
-    const uint32_t *
-        allowed; /* a bit an id, (V + 31) / 32 words: others are never picked; NULL: all are allowed */
+    /* A bit an id, (V + 31) / 32 words: others are never picked; NULL: all are allowed. */
+    const uint32_t *allowed;
 };
 
 struct tern_sampler;
