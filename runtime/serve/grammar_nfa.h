@@ -68,6 +68,7 @@ struct tern_nfa {
     struct tern_rule *rules;
     size_t state_count, edge_count, rule_count;
     size_t state_capacity, edge_capacity, rule_capacity;
+    int64_t work; /* steps that all expressions took */
     tern_status status;
 };
 

@@ -14,7 +14,7 @@ enum {
     COUNTED_MAX = 50000, /* of that with lengths */
     BUCKETS = 4096,
     MOVES_MAX = 8000000,
-    WORK_MAX = 12000000, /* steps of the subset construction */
+    WORK_MAX = 24000000, /* steps of the subset construction, of all expressions of a schema */
     NO_SUBSET = -1,
 };
 
@@ -278,7 +278,7 @@ static void determinize(struct machine *m, int32_t start)
             }
             int32_t to = subset(m, first);
             if (m->work > WORK_MAX && m->error == NULL) {
-                m->error = "it is too large to be made deterministic";
+                m->error = "it is too large to be made deterministic (or those before it were)";
             }
             if (m->error == NULL) {
                 m->moves[s * classes + c] = to;
@@ -354,7 +354,7 @@ const char *tern_nfa_regex(struct tern_nfa *nfa,
                            uint32_t max)
 {
     struct tern_regex regex;
-    struct machine m = {.regex = &regex};
+    struct machine m = {.regex = &regex, .work = nfa->work};
     m.error = tern_regex_parse(&regex, pattern, bytes);
     if (m.error == NULL) {
         int32_t first = new_state(&m);
@@ -369,6 +369,7 @@ const char *tern_nfa_regex(struct tern_nfa *nfa,
             emit(&m, nfa, start, min, max);
         }
     }
+    nfa->work = m.work;
     tern_regex_fini(&regex);
     tern_free(m.first_edge);
     tern_free(m.edges);
