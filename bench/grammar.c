@@ -203,7 +203,7 @@ int main(int argc, char **argv)
     }
     int documents = argc == 3 ? atoi(argv[2]) : 50;
     if (strspn(argv[1], "0123456789") == strlen(argv[1])) {
-        struct made made = {.count = atoll(argv[1]) - 257}; /* and the end, behind them */
+        struct made made = {.count = atoll(argv[1]) - 258}; /* bytes, special, end */
         must(byte_tokenizer_open(next_made, &made, &tokenizer));
     } else {
         must(tern_tokenizer_open(argv[1], &tokenizer));

@@ -1,4 +1,5 @@
-/* byte_tokenizer.h - a byte-level tokenizer made on the spot: the 256 bytes as ids 0 to 255, then tokens. */
+/* byte_tokenizer.h - a byte-level tokenizer made on the spot: the 256 bytes as ids 0 to 255, then tokens, then a special
+ * one. */
 #ifndef TERN_TESTS_RUNTIME_SERVE_BYTE_TOKENIZER_H
 #define TERN_TESTS_RUNTIME_SERVE_BYTE_TOKENIZER_H
 
@@ -36,11 +37,10 @@ static inline tern_status byte_tokenizer_open(
     void *context,
     struct tern_tokenizer **out)
 {
-    static const char head[] =
-        "{\"added_tokens\": [], \"pre_tokenizer\": {\"type\": \"ByteLevel\", "
-        "\"add_prefix_space\": false}, \"decoder\": {\"type\": "
-        "\"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"merges\": [], "
-        "\"vocab\": {";
+    static const char head[] = "{\"pre_tokenizer\": {\"type\": \"ByteLevel\", "
+                               "\"add_prefix_space\": false}, \"decoder\": {\"type\": "
+                               "\"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"merges\": [], "
+                               "\"vocab\": {";
     struct tern_text text = {0};
     int chars[256];
     tern_status status = tern_text_append(&text, head, sizeof head - 1);
@@ -51,11 +51,15 @@ static inline tern_status byte_tokenizer_open(
     }
     const char *bytes;
     size_t count;
-    for (int64_t i = 0; status == TERN_OK && next(context, i, &bytes, &count); i++) {
-        status = byte_tokenizer_token(&text, chars, bytes, count, 256 + i);
+    int64_t id = 256;
+    for (; status == TERN_OK && next(context, id - 256, &bytes, &count); id++) {
+        status = byte_tokenizer_token(&text, chars, bytes, count, id);
     }
     if (status == TERN_OK) {
-        status = tern_text_append(&text, "}}}", 3);
+        status = tern_text_printf(&text,
+                                  "}}, \"added_tokens\": [{\"id\": %lld, \"content\": "
+                                  "\"<special>\", \"special\": true}]}",
+                                  (long long)id);
     }
     if (status == TERN_OK) {
         status = tern_tokenizer_open_text("made", text.data, text.length, out);
