@@ -55,6 +55,7 @@ static tern_status pick(struct tern_engine *engine, struct tern_choice *choice, 
 {
     const struct tern_job *job = choice->job;
     int64_t text = choice->count - job->request.count;
+    TERN_RETURN_IF_ERR(tern_choice_grow(choice, 1)); /* may move ids */
     struct tern_logit_rules rules = {
         .ids = choice->ids,
         .prompt_count = job->request.count,
@@ -64,7 +65,6 @@ static tern_status pick(struct tern_engine *engine, struct tern_choice *choice, 
         .banned = job->end_ids,
         .banned_count = text < job->request.min_tokens ? job->end_count : 0,
     };
-    TERN_RETURN_IF_ERR(tern_choice_grow(choice, 1));
     if (choice->grammar != NULL) {
         TERN_RETURN_IF_ERR(tern_grammar_mask(choice->grammar, engine->mask));
         rules.allowed = engine->mask;

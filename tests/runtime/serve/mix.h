@@ -56,6 +56,7 @@ static inline struct tern_engine_request mix_request(struct mix *mix,
         request.n = 4;
         break;
     case 5:
+        request.max_tokens = 90; /* its tokens move to a larger block while they are counted */
         request.sampling.presence = 0.5;
         request.sampling.frequency = 0.25;
         request.sampling.repetition = 1.2;
