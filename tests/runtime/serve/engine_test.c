@@ -392,6 +392,44 @@ static void test_oldest_goes_on(void **state)
     assert_true(stats.preemptions > 0);
 }
 
+/* A prompt that is scored, or becomes a vector, and gives way in the middle: it is told once. */
+static void hear_prompt(bool is_embedding, int others, struct heard *heard, uint64_t *preemptions)
+{
+    struct tern_engine_stats stats;
+    struct scene *scene = begin((struct tern_engine_options){.chunk = 4, .max_seqs = 8}, 20);
+    for (int i = 1; i <= others; i++) {
+        struct tern_engine_request request = ask(scene, i, 4);
+        request.max_tokens = 100;
+        submit(scene, i, &request);
+    }
+    struct tern_engine_request request = ask(scene, 0, 190);
+    request.is_embedding = is_embedding;
+    request.prompt_logprobs = is_embedding ? -1 : 2;
+    request.max_tokens = 5;
+    submit(scene, 0, &request);
+    gate_open(&scene->gate);
+    wait_for(scene->engine);
+    tern_engine_stats(scene->engine, &stats);
+    *preemptions = stats.preemptions;
+    *heard = scene->hearings[0].heard;
+    end(scene);
+}
+
+static void test_prompt_gives_way(void **state)
+{
+    (void)state;
+    static struct heard alone;
+    static struct heard late;
+    uint64_t preemptions;
+    for (int is_embedding = 0; is_embedding < 2; is_embedding++) {
+        hear_prompt(is_embedding == 1, 0, &alone, &preemptions);
+        hear_prompt(is_embedding == 1, 3, &late, &preemptions);
+        assert_true(preemptions > 0);
+        assert_int_equal(late.prompt_count, is_embedding == 1 ? 0 : 190);
+        assert_memory_equal(&alone, &late, sizeof alone);
+    }
+}
+
 /* Four choices of a prompt of 100 tokens: its whole blocks are there once. */
 static void test_choices_share(void **state)
 {
@@ -546,6 +584,7 @@ int main(void)
         CHECKED(test_abort),
         CHECKED(test_oldest_goes_on),
         CHECKED(test_choices_share),
+        CHECKED(test_prompt_gives_way),
         CHECKED(test_refused),
         CHECKED(test_grammar),
         CHECKED(test_ends),

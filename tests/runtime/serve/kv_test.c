@@ -178,6 +178,25 @@ static int64_t known(const struct tern_kv_blocks *pool, int32_t token)
     return tern_kv_table_probe(pool, ids, TOKENS) / TERN_KV_BLOCK;
 }
 
+/* Blocks that nothing is known by are taken before those that something is. */
+static void test_unknown_goes_first(void **state)
+{
+    (void)state;
+    struct tern_kv_blocks *pool;
+    struct tern_kv_table table;
+    struct tern_kv_copy copy;
+    expect_ok(tern_kv_blocks_create(8, 1, &pool));
+    pass_by(pool, 1, 96);
+    expect_ok(tern_kv_table_init(&table, TOKENS));
+    assert_true(tern_kv_table_reserve(&table, pool, 0, 32, &copy)); /* and never committed */
+    tern_kv_table_truncate(&table, pool, 0);
+    pass_by(pool, 2, 32);
+    assert_int_equal(known(pool, 1), 6);
+    assert_int_equal(known(pool, 2), 2);
+    tern_kv_table_fini(&table);
+    tern_kv_blocks_destroy(pool);
+}
+
 /* Of 8 blocks: what was used last stays, of one text its end goes first, blocks that are known by
  * nothing go before all. */
 static void test_least_recently_used(void **state)
@@ -233,6 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CHECKED(test_random_use),
         CHECKED(test_least_recently_used),
+        CHECKED(test_unknown_goes_first),
         CHECKED(test_prefix_is_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
