@@ -5,6 +5,14 @@
 #include "kernels/cpu/packed.h"
 #include "kernels/cpu/vec16.h"
 
+/* Without vectors of the processor's own there is nothing to keep in registers, and unrolled code takes minutes to compile.
+ */
+#if VF_AVX512 || VF_AVX2
+#    define UNROLL VF_UNROLL
+#else
+#    define UNROLL
+#endif
+
 enum {
     GROUP = TERN_PACKED_GROUP,
     VECTORS = 8, /* of codes in a group */
@@ -200,7 +208,7 @@ VF_INLINE void strip_few(enum tern_packed packed,
     const bool has_min = tern_packed_has_min(packed);
     const int halves = packed == TERN_PACKED_Q6 ? 2 : 1, span = VECTORS / halves;
     v16f y[16];
-    VF_UNROLL for (int r = 0; r < mr; r++)
+    UNROLL for (int r = 0; r < mr; r++)
     {
         y[r] = v16_set1(0);
     }
@@ -208,31 +216,31 @@ VF_INLINE void strip_few(enum tern_packed packed,
         struct part part = part_of(rows, mr);
         const char *scales = tile + tern_tile_vectors(packed) * TERN_TILE_VECTOR;
         prefetch(tile, bytes);
-        VF_UNROLL for (int half = 0; half < halves; half++)
+        UNROLL for (int half = 0; half < halves; half++)
         {
             v16f scale = v16_load_f16(scales + half * 2 * TERN_STRIP);
             v16i sum[16];
-            VF_UNROLL for (int r = 0; r < mr; r++)
+            UNROLL for (int r = 0; r < mr; r++)
             {
                 sum[r] = v16_set1_int(part.start[half * mr + r]);
             }
-            VF_UNROLL for (int i = 0; i < span; i++)
+            UNROLL for (int i = 0; i < span; i++)
             {
                 int at = half * 4 + i;
                 v64b codes = unpack(packed, tile, at);
-                VF_UNROLL for (int r = 0; r < mr; r++)
+                UNROLL for (int r = 0; r < mr; r++)
                 {
                     sum[r] = add_products(packed, sum[r], codes, part.codes + r * GROUP + 4 * at);
                 }
             }
-            VF_UNROLL for (int r = 0; r < mr; r++)
+            UNROLL for (int r = 0; r < mr; r++)
             {
                 y[r] = v16_fma(v16_float(sum[r]), v16_mul(scale, v16_set1(part.scale[r])), y[r]);
             }
         }
         if (has_min) {
             v16f min = v16_load_f16(scales + 2 * TERN_STRIP);
-            VF_UNROLL for (int r = 0; r < mr; r++)
+            UNROLL for (int r = 0; r < mr; r++)
             {
                 y[r] = v16_fma(min, v16_set1(part.scale[mr + r]), y[r]);
             }
@@ -240,7 +248,7 @@ VF_INLINE void strip_few(enum tern_packed packed,
         tile += bytes;
         rows += mr * TERN_ROW_GROUP_BYTES;
     }
-    VF_UNROLL for (int r = 0; r < mr; r++)
+    UNROLL for (int r = 0; r < mr; r++)
     {
         if (first + r < block->m) {
             put(block, first + r, column, y[r]);
@@ -266,7 +274,7 @@ VF_INLINE void strip_few(enum tern_packed packed,
 /* Codes in bytes, then scales and what comes second in f32, of one tile. */
 VF_INLINE void expand_tile(enum tern_packed packed, const char *tile, char *out, int64_t stride)
 {
-    VF_UNROLL for (int i = 0; i < VECTORS; i++)
+    UNROLL for (int i = 0; i < VECTORS; i++)
     {
         v64_store(out + i * stride, unpack(packed, tile, i));
     }
@@ -292,7 +300,7 @@ VF_INLINE void tile_many(enum tern_packed packed,
     const int halves = packed == TERN_PACKED_Q6 ? 2 : 1, span = VECTORS / halves;
     const char *tile = block->expanded;
     v16f y[MR][STRIPS];
-    VF_UNROLL for (int r = 0; r < MR * STRIPS; r++)
+    UNROLL for (int r = 0; r < MR * STRIPS; r++)
     {
         y[r / STRIPS][r % STRIPS] = v16_set1(0);
     }
@@ -300,29 +308,29 @@ VF_INLINE void tile_many(enum tern_packed packed,
         struct part part = part_of(rows, MR);
         const float *scales =
             (const float *)(const void *)(tile + VECTORS * STRIPS * TERN_TILE_VECTOR);
-        VF_UNROLL for (int half = 0; half < halves; half++)
+        UNROLL for (int half = 0; half < halves; half++)
         {
             v16i sum[MR][STRIPS];
-            VF_UNROLL for (int r = 0; r < MR * STRIPS; r++)
+            UNROLL for (int r = 0; r < MR * STRIPS; r++)
             {
                 sum[r / STRIPS][r % STRIPS] = v16_set1_int(part.start[half * MR + r / STRIPS]);
             }
-            VF_UNROLL for (int i = 0; i < span; i++)
+            UNROLL for (int i = 0; i < span; i++)
             {
                 int at = half * 4 + i;
                 v64b codes[STRIPS];
-                VF_UNROLL for (int s = 0; s < STRIPS; s++)
+                UNROLL for (int s = 0; s < STRIPS; s++)
                 {
                     codes[s] = v64_load(tile + (at * STRIPS + s) * TERN_TILE_VECTOR);
                 }
-                VF_UNROLL for (int r = 0; r < MR * STRIPS; r++)
+                UNROLL for (int r = 0; r < MR * STRIPS; r++)
                 {
                     v16i *to = &sum[r / STRIPS][r % STRIPS];
                     *to = add_products(packed, *to, codes[r % STRIPS],
                                        part.codes + r / STRIPS * GROUP + 4 * at);
                 }
             }
-            VF_UNROLL for (int r = 0; r < MR * STRIPS; r++)
+            UNROLL for (int r = 0; r < MR * STRIPS; r++)
             {
                 v16f scale = v16_load(scales + (half * STRIPS + r % STRIPS) * TERN_STRIP);
                 v16f *to = &y[r / STRIPS][r % STRIPS];
@@ -331,7 +339,7 @@ VF_INLINE void tile_many(enum tern_packed packed,
             }
         }
         if (has_min) {
-            VF_UNROLL for (int r = 0; r < MR * STRIPS; r++)
+            UNROLL for (int r = 0; r < MR * STRIPS; r++)
             {
                 v16f *to = &y[r / STRIPS][r % STRIPS];
                 *to = v16_fma(v16_load(scales + (STRIPS + r % STRIPS) * TERN_STRIP),
@@ -341,7 +349,7 @@ VF_INLINE void tile_many(enum tern_packed packed,
         tile += STRIPS * TERN_EXPANDED_BYTES;
         rows += MR * TERN_ROW_GROUP_BYTES;
     }
-    VF_UNROLL for (int r = 0; r < MR * STRIPS; r++)
+    UNROLL for (int r = 0; r < MR * STRIPS; r++)
     {
         int64_t j = column + r % STRIPS * TERN_STRIP;
         if (first + r / STRIPS < block->m && j < block->n) {
@@ -399,7 +407,8 @@ VF_INLINE void tile_many(enum tern_packed packed,
     FEW(packed, 1) \
     FEW(packed, 2) \
     FEW(packed, 3) \
-    FEW(packed, 4) BATCH(packed) \
+    FEW(packed, 4) \
+    BATCH(packed) \
         MANY(packed) static void multiply_##packed(const struct tern_packed_block *block) \
     { \
         if (block->expanded != NULL) { \
@@ -448,26 +457,26 @@ VF_INLINE void tile_floats(bool is_half,
                            int64_t column)
 {
     v16f y[V16_FLOAT_ROWS][2];
-    VF_UNROLL for (int r = 0; r < mr * strips; r++)
+    UNROLL for (int r = 0; r < mr * strips; r++)
     {
         y[r / strips][r % strips] = v16_set1(0);
     }
     for (int64_t p = 0; p < block->k; p++, rows += mr) {
         v16f w[2];
-        VF_UNROLL for (int s = 0; s < strips; s++)
+        UNROLL for (int s = 0; s < strips; s++)
         {
             w[s] = load_floats(is_half, strip[s], p);
             if (mr <= 4) {
                 __builtin_prefetch(strip[s] + p * TERN_STRIP * (is_half ? 2 : 4) + AHEAD_BYTES);
             }
         }
-        VF_UNROLL for (int r = 0; r < mr * strips; r++)
+        UNROLL for (int r = 0; r < mr * strips; r++)
         {
             y[r / strips][r % strips] =
                 v16_fma(v16_set1(rows[r / strips]), w[r % strips], y[r / strips][r % strips]);
         }
     }
-    VF_UNROLL for (int r = 0; r < mr * strips; r++)
+    UNROLL for (int r = 0; r < mr * strips; r++)
     {
         int64_t j = column + r % strips * TERN_STRIP;
         if (first + r / strips < block->m && j < block->n) {
