@@ -30,6 +30,8 @@ RULES = (
     Rule(r"tern_attention_stats_kernel", "load"),
     # f32 and odd head widths: right, not fast
     Rule(r"tern_attention_plain_(fwd|dq|dkv)_kernel<.*>"),
+    # keys and values in blocks: right for every width and type, not yet fast
+    Rule(r"(kv_write|paged)_kernel<.*>"),
     Rule(r"embed_parts_kernel<4>", "load store"),
     Rule(r"embed_parts_kernel<1>"),
     Rule(r"bias_bwd_kernel<.*, [48]>", "load"),  # a block's sums are a few hundred bytes

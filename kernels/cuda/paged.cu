@@ -68,8 +68,11 @@ template <typename T> struct kv_write {
 TERN_DEVICE void write_row(float *to, const float (&x)[WIDTH_MAX], int d, int lane, float *scale)
 {
     (void)scale;
-    for (int i = 0; lane + i * TERN_WARP < d; i++) {
-        to[lane + i * TERN_WARP] = x[i];
+    TERN_UNROLL
+    for (int i = 0; i < WIDTH_MAX; i++) {
+        if (lane + i * TERN_WARP < d) {
+            to[lane + i * TERN_WARP] = x[i];
+        }
     }
 }
 
@@ -80,8 +83,11 @@ TERN_DEVICE void write_row(tern_bf16 *to,
                            float *scale)
 {
     (void)scale;
-    for (int i = 0; lane + i * TERN_WARP < d; i++) {
-        to[lane + i * TERN_WARP] = tern_store_bf16(x[i]);
+    TERN_UNROLL
+    for (int i = 0; i < WIDTH_MAX; i++) {
+        if (lane + i * TERN_WARP < d) {
+            to[lane + i * TERN_WARP] = tern_store_bf16(x[i]);
+        }
     }
 }
 
@@ -95,9 +101,12 @@ TERN_DEVICE void write_row(int8_t *to, const float (&x)[WIDTH_MAX], int d, int l
     max = tern_warp_max(max);
     bool is_zero = !(max >= LEAST_MAX);
     float factor = is_zero ? 0.0F : 127.0F / max;
-    for (int i = 0; lane + i * TERN_WARP < d; i++) {
+    TERN_UNROLL
+    for (int i = 0; i < WIDTH_MAX; i++) {
         float code = rintf(x[i] * factor);
-        to[lane + i * TERN_WARP] = (int8_t)(fabsf(code) <= 127 ? code : 0.0F);
+        if (lane + i * TERN_WARP < d) {
+            to[lane + i * TERN_WARP] = (int8_t)(fabsf(code) <= 127 ? code : 0.0F);
+        }
     }
     if (lane == 0) {
         *scale = is_zero ? 0.0F : max / 127.0F;
@@ -120,7 +129,9 @@ __global__ void __launch_bounds__(THREADS) kv_write_kernel(struct kv_write<T> a)
         }
         int64_t block = slot / TERN_KV_BLOCK;
         int place = slot % TERN_KV_BLOCK;
-        const T *from = a.x[part] + n * a.row[part] + (int64_t)head * a.pool.d;
+        const T *from =
+            (part == 0 ? a.x[0] + n * a.row[0] : a.x[1] + n * a.row[1]) + /* in registers */
+            (int64_t)head * a.pool.d;
         float x[WIDTH_MAX];
         TERN_UNROLL
         for (int j = 0; j < WIDTH_MAX; j++) {
