@@ -39,7 +39,9 @@ static tern_status reserve(struct tern_text *text, size_t extra)
 tern_status tern_text_append(struct tern_text *text, const void *bytes, size_t length)
 {
     TERN_RETURN_IF_ERR(reserve(text, length + 1));
-    memcpy(text->data + text->length, bytes, length);
+    if (length > 0) { /* bytes may be NULL */
+        memcpy(text->data + text->length, bytes, length);
+    }
     text->length += length;
     text->data[text->length] = '\0';
     return TERN_OK;
