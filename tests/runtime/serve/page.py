@@ -142,7 +142,7 @@ def test_stop(browser, server):
     set_value(browser, "#temperature", "2")
     browser.click("#clear")
     check(browser.text("article") == [], "a new chat")
-    for _ in range(20):  # until a text is long enough to be stopped
+    for _ in range(400):  # until a text is long enough to be stopped: one in some twenty
         browser.type("#text", "the\ue007")
         until(lambda: server.metric("vllm:num_requests_running") == 1 or browser.run(
             "return document.getElementById('stop').disabled"), "a long answer")
