@@ -1,6 +1,6 @@
 /* cmd_bench.c - tern bench: tokens/s of prefill and decode, and the share of the machine's peak. */
 #include "launch/commands.h"
-#include "launch/options.h"
+#include "launch/model_options.h"
 #include "runtime/generate/bench.h"
 #include "runtime/observe/profile.h"
 
@@ -62,10 +62,9 @@ static void print_text(const struct tern_loaded *loaded,
 
 static tern_status run(const char *model, struct settings *s)
 {
-    static const enum tern_dtype dtypes[] = {TERN_BF16, TERN_F32, TERN_I8};
     struct tern_loaded loaded;
     struct tern_bench_result result;
-    s->options.kv_dtype = dtypes[s->kv_dtype];
+    s->options.kv_dtype = tern_option_kv_dtype_of(s->kv_dtype);
     TERN_RETURN_IF_ERR(
         tern_loaded_open(model, TERN_LOADED_AUTO, (enum tern_placed_mode)s->mode, &loaded));
     tern_status status = tern_bench(&loaded, &s->options, &result);
@@ -82,7 +81,6 @@ static tern_status run(const char *model, struct settings *s)
 tern_status tern_command_bench(int argc, char **argv, int *exit_code)
 {
     (void)exit_code;
-    static const char *const kv_words[] = {"bf16", "f32", "int8", NULL};
     struct settings s = {.options = {.prompt = 512, .generated = 64, .batch = 1, .rounds = 3},
                          .mode = TERN_PLACED_AUTO};
     const struct tern_option options[] = {
@@ -114,18 +112,8 @@ tern_status tern_command_bench(int argc, char **argv, int *exit_code)
          .min = 1,
          .max = 1000,
          .help = "the best of so many counts (default: 3)"},
-        {.name = "weights",
-         .kind = TERN_OPTION_CHOICE,
-         .target = &s.mode,
-         .value_name = "KIND",
-         .choices = tern_placed_mode_names,
-         .help = "what matrices become, as with tern generate (default: auto)"},
-        {.name = "kv-dtype",
-         .kind = TERN_OPTION_CHOICE,
-         .target = &s.kv_dtype,
-         .value_name = "KIND",
-         .choices = kv_words,
-         .help = "how keys and values are kept (default: bf16)"},
+        tern_option_weights(&s.mode),
+        tern_option_kv_dtype(&s.kv_dtype),
         {.name = "json",
          .kind = TERN_OPTION_FLAG,
          .target = &s.json,

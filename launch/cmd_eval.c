@@ -2,7 +2,7 @@
 #include "io/file.h"
 #include "io/tokens.h"
 #include "launch/commands.h"
-#include "launch/options.h"
+#include "launch/model_options.h"
 #include "runtime/base/mem.h"
 #include "runtime/generate/generate.h"
 
@@ -164,14 +164,7 @@ tern_status tern_command_eval(int argc, char **argv, int *exit_code)
          .min = 0,
          .max = 1e9,
          .help = "tokens of one window; 0: the model's context (default: 0)"},
-        {.name = "weights",
-         .kind = TERN_OPTION_CHOICE,
-         .target = &mode,
-         .value_name = "KIND",
-         .choices = tern_placed_mode_names,
-         .help =
-             "what matrices become: stored as the file has them; exact their values in fp32; auto "
-             "their own 4 to 8 bits with int8 products, or bf16; bf16, q8, q4 (default: stored)"},
+        tern_option_weights(&mode),
     };
     const struct tern_command_spec spec = {
         .name = "eval",

@@ -1,7 +1,7 @@
 /* cmd_generate.c - tern generate: text from a prompt, streamed to stdout. */
 #include "io/file.h"
 #include "launch/commands.h"
-#include "launch/options.h"
+#include "launch/model_options.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/chat/chat.h"
@@ -206,14 +206,7 @@ tern_status tern_command_generate(int argc, char **argv, int *exit_code)
          .target = &s.system,
          .value_name = "TEXT",
          .help = "with --chat: what the system says first (default: nothing)"},
-        {.name = "weights",
-         .kind = TERN_OPTION_CHOICE,
-         .target = &s.mode,
-         .value_name = "KIND",
-         .choices = tern_placed_mode_names,
-         .help =
-             "what matrices become: stored as the file has them; exact their values in fp32; auto "
-             "their own 4 to 8 bits with int8 products, or bf16; bf16, q8, q4 (default: auto)"},
+        tern_option_weights(&s.mode),
     };
     const struct tern_command_spec spec = {
         .name = "generate",

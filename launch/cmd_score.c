@@ -1,7 +1,7 @@
 /* cmd_score.c - tern score: JSON lines, one a position of the prompt; what parity tests read. */
 #include "io/json.h"
 #include "launch/commands.h"
-#include "launch/options.h"
+#include "launch/model_options.h"
 #include "runtime/base/mem.h"
 #include "runtime/generate/generate.h"
 
@@ -169,14 +169,7 @@ tern_status tern_command_score(int argc, char **argv, int *exit_code)
          .min = 0,
          .max = 1000,
          .help = "how many of the most likely next tokens to list (default: 5)"},
-        {.name = "weights",
-         .kind = TERN_OPTION_CHOICE,
-         .target = &mode,
-         .value_name = "KIND",
-         .choices = tern_placed_mode_names,
-         .help =
-             "what matrices become: stored as the file has them; exact their values in fp32; auto "
-             "their own 4 to 8 bits with int8 products, or bf16; bf16, q8, q4 (default: stored)"},
+        tern_option_weights(&mode),
     };
     const struct tern_command_spec spec = {
         .name = "score",

@@ -1,6 +1,6 @@
 /* cmd_serve.c - tern serve: a model behind OpenAI's API, until somebody asks it to stop. */
 #include "launch/commands.h"
-#include "launch/options.h"
+#include "launch/model_options.h"
 #include "launch/version.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/fault.h"
@@ -115,7 +115,6 @@ static void *wait_for_signals(void *argument)
 
 static tern_status load(struct server *server)
 {
-    static const enum tern_dtype dtypes[] = {TERN_BF16, TERN_F32, TERN_I8};
     const struct settings *s = server->settings;
     const struct tern_engine_options options = {
         .max_seqs = s->max_seqs,
@@ -123,7 +122,7 @@ static tern_status load(struct server *server)
         .kv_bytes = (size_t)s->kv_bytes,
         .chunk = s->chunk,
         .context = s->context,
-        .kv_dtype = dtypes[s->kv_dtype],
+        .kv_dtype = tern_option_kv_dtype_of(s->kv_dtype),
         .prefix_cache = !s->no_prefix_cache,
         .speculate = s->speculate,
         .max_wait_seconds = s->wait_seconds,
@@ -261,7 +260,6 @@ tern_status tern_command_serve(int argc, char **argv, int *exit_code)
 {
     (void)exit_code;
     double started = tern_clock_seconds();
-    static const char *const kv_words[] = {"bf16", "f32", "int8", NULL};
     struct settings s = {.host = "127.0.0.1",
                          .port = 8000,
                          .drain_seconds = 30,
@@ -329,19 +327,8 @@ tern_status tern_command_serve(int argc, char **argv, int *exit_code)
          .max = 1e15,
          .help = "memory of keys and values; 0: what --max-seqs of --context need, at most 1G, at "
                  "least one (default: 0)"},
-        {.name = "kv-dtype",
-         .kind = TERN_OPTION_CHOICE,
-         .target = &s.kv_dtype,
-         .choices = kv_words,
-         .help = "how keys and values are kept (default: bf16)"},
-        {.name = "weights",
-         .kind = TERN_OPTION_CHOICE,
-         .target = &s.mode,
-         .value_name = "KIND",
-         .choices = tern_placed_mode_names,
-         .help =
-             "what matrices become: stored as the file has them; exact their values in fp32; auto "
-             "their own 4 to 8 bits with int8 products, or bf16; bf16, q8, q4 (default: auto)"},
+        tern_option_kv_dtype(&s.kv_dtype),
+        tern_option_weights(&s.mode),
         {.name = "chunk",
          .kind = TERN_OPTION_I64,
          .target = &s.chunk,
