@@ -2,7 +2,8 @@
  *
  * One request, one answer, with a limit on everything: the time to connect, the time of the whole,
  * the time without a byte, the bytes of the answer. Redirects are never followed, no credentials are
- * looked for, nothing is retried: that is the caller's business. Safe on any thread. */
+ * looked for, nothing is retried: that is the caller's business. Safe on any thread.
+ * (tern_http_ask: tern_http_run is the server's, runtime/serve/http.h.) */
 #ifndef TERN_IO_HTTP_CLIENT_H
 #define TERN_IO_HTTP_CLIENT_H
 
@@ -26,13 +27,13 @@ struct tern_http_call {
     int header_count;
     const void *body; /* NULL: none; with PUT and POST an empty one */
     size_t body_bytes;
-    double connect_seconds;        /* 0: 5 */
-    double total_seconds;          /* 0: 30; everything included */
-    double stall_seconds;          /* 0: off; gives up when no byte moved for so long */
-    size_t answer_bytes_max;       /* 0: 1 MiB; a longer body is refused */
-    bool is_direct;                /* no proxy, whatever the environment says */
-    struct tern_http_rate *rate;   /* of the bytes of both bodies; NULL: no limit */
-    const atomic_bool *cancel;     /* gives up within 0.1 s when it becomes true; NULL: never */
+    double connect_seconds;      /* 0: 5 */
+    double total_seconds;        /* 0: 30; everything included */
+    double stall_seconds;        /* 0: off; gives up when no byte moved for so long */
+    size_t answer_bytes_max;     /* 0: 1 MiB; a longer body is refused */
+    bool is_direct;              /* no proxy, whatever the environment says */
+    struct tern_http_rate *rate; /* of the bytes of both bodies; NULL: no limit */
+    const atomic_bool *cancel;   /* gives up within 0.1 s when it becomes true; NULL: never */
     /* With a sink the body of an answer of 200 to 299 goes there piece by piece and is not kept;
      * other answers' bodies are. A failure of the sink ends the request with its status. */
     tern_status (*sink)(void *context, const void *bytes, size_t count);
@@ -56,7 +57,7 @@ void tern_http_close(struct tern_http_client *client);
  * came (cannot connect, cut off, out of time; the sentence says which, and names the host).
  * TERN_ERR_INPUT: an answer that no server should give (too long, no HTTP). TERN_ERR_ARGUMENT: a URL
  * or a header that cannot be sent. TERN_ERR_CANCELLED. Fini in every case. */
-TERN_MUST_CHECK tern_status tern_http_run(struct tern_http_client *client,
+TERN_MUST_CHECK tern_status tern_http_ask(struct tern_http_client *client,
                                           const struct tern_http_call *call,
                                           struct tern_http_answer *out);
 /* The same on a connection of its own. */
