@@ -467,6 +467,22 @@ static tern_status parse(const char *path,
     return status == TERN_OK ? status : tern_fail_prefix(status, "'%s'", path);
 }
 
+tern_status tern_ckpt_manifest_parse(const char *name,
+                                     char *text,
+                                     size_t bytes,
+                                     struct tern_ckpt_manifest *out)
+{
+    *out = (struct tern_ckpt_manifest){0};
+    tern_status status = check_seal(name, text, bytes);
+    if (status == TERN_OK) {
+        status = parse(name, text, bytes, out);
+    }
+    if (status != TERN_OK) {
+        tern_ckpt_manifest_fini(out);
+    }
+    return status;
+}
+
 tern_status tern_ckpt_manifest_read(const char *ckpt_dir, struct tern_ckpt_manifest *out)
 {
     *out = (struct tern_ckpt_manifest){0};
@@ -475,13 +491,7 @@ tern_status tern_ckpt_manifest_read(const char *ckpt_dir, struct tern_ckpt_manif
     size_t bytes;
     TERN_RETURN_IF_ERR(tern_path_join(path, ckpt_dir, TERN_CKPT_MANIFEST));
     TERN_RETURN_IF_ERR(tern_file_read(path, MANIFEST_BYTES_MAX, &text, &bytes));
-    tern_status status = check_seal(path, text, bytes);
-    if (status == TERN_OK) {
-        status = parse(path, text, bytes, out);
-    }
+    tern_status status = tern_ckpt_manifest_parse(path, text, bytes, out);
     tern_free(text);
-    if (status != TERN_OK) {
-        tern_ckpt_manifest_fini(out);
-    }
     return status;
 }

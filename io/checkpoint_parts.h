@@ -52,6 +52,11 @@ struct tern_ckpt_manifest {
  * TERN_ERR_CORRUPT names what is wrong. Fini also after a failure. */
 TERN_MUST_CHECK tern_status tern_ckpt_manifest_read(const char *ckpt_dir,
                                                     struct tern_ckpt_manifest *out);
+/* The same of a text, which it changes; name stands for it in sentences. */
+TERN_MUST_CHECK tern_status tern_ckpt_manifest_parse(const char *name,
+                                                     char *text,
+                                                     size_t bytes,
+                                                     struct tern_ckpt_manifest *out);
 TERN_MUST_CHECK tern_status tern_ckpt_manifest_write(const char *ckpt_dir,
                                                      const struct tern_ckpt_manifest *manifest);
 void tern_ckpt_manifest_fini(struct tern_ckpt_manifest *manifest);

@@ -3,6 +3,8 @@
 #include "io/checkpoint.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "io/store.h"
+#include "launch/checkpoint_remote.h"
 #include "launch/commands.h"
 #include "launch/options.h"
 #include "runtime/base/mem.h"
@@ -107,6 +109,15 @@ static void print_entry(const struct tern_ckpt_entry *entry)
     }
 }
 
+tern_status tern_checkpoint_print(const struct tern_ckpt_entry *entry, bool is_json)
+{
+    if (is_json) {
+        return print_entry_json(entry);
+    }
+    print_entry(entry);
+    return TERN_OK;
+}
+
 static tern_status run_list(int argc, char **argv, int *exit_code)
 {
     (void)exit_code;
@@ -116,8 +127,9 @@ static tern_status run_list(int argc, char **argv, int *exit_code)
     };
     const struct tern_command_spec spec = {
         .name = "checkpoint list",
-        .usage = "RUN [options]",
-        .summary = "Lists the committed checkpoints of a run directory, oldest first. Looks at "
+        .usage = "RUN | URL [options]",
+        .summary = "Lists the committed checkpoints of a run directory or an object store, oldest "
+                   "first. Looks at "
                    "manifests and file "
                    "sizes; 'verify' reads everything.",
         .example = "tern checkpoint list runs/bible",
@@ -134,16 +146,15 @@ static tern_status run_list(int argc, char **argv, int *exit_code)
     if (is_help) {
         return TERN_OK;
     }
+    if (tern_store_is_url(positionals.items[0])) {
+        return tern_checkpoint_list_remote(positionals.items[0], is_json);
+    }
     TERN_RETURN_IF_ERR(resolve(positionals.items[0], &target));
     TERN_RETURN_IF_ERR(need_run(&target));
     TERN_RETURN_IF_ERR(read_list(target.path, &entries, &count));
     tern_status status = TERN_OK;
     for (int i = 0; i < count && status == TERN_OK; i++) {
-        if (is_json) {
-            status = print_entry_json(&entries[i]);
-        } else {
-            print_entry(&entries[i]);
-        }
+        status = tern_checkpoint_print(&entries[i], is_json);
     }
     tern_free(entries);
     return status;
@@ -193,7 +204,7 @@ static tern_status run_verify(int argc, char **argv, int *exit_code)
     bool is_help;
     const struct tern_command_spec spec = {
         .name = "checkpoint verify",
-        .usage = "RUN | RUN/ckpt/step-N",
+        .usage = "RUN | RUN/ckpt/step-N | URL | URL/step-N",
         .summary = "Reads every byte of the checkpoints, compares sizes and hashes with the "
                    "manifest, and opens every "
                    "tensor. Ends with 1 if one is damaged.",
@@ -206,6 +217,9 @@ static tern_status run_verify(int argc, char **argv, int *exit_code)
     TERN_RETURN_IF_ERR(tern_options_parse(&spec, argc, argv, &positionals, &is_help));
     if (is_help) {
         return TERN_OK;
+    }
+    if (tern_store_is_url(positionals.items[0])) {
+        return tern_checkpoint_verify_remote(positionals.items[0]);
     }
     TERN_RETURN_IF_ERR(resolve(positionals.items[0], &target));
     if (!target.is_checkpoint) {
@@ -297,19 +311,6 @@ static tern_status run_prune(int argc, char **argv, int *exit_code)
     return status;
 }
 
-/* ---- pull ---- */
-
-static tern_status run_pull(int argc, char **argv, int *exit_code)
-{
-    (void)argc;
-    (void)argv;
-    (void)exit_code;
-    return tern_fail(
-        TERN_ERR_UNSUPPORTED,
-        "'checkpoint pull' reads from object stores, which this version does not; "
-        "copy the folder RUN/ckpt/step-N by other means, it is whole and can be moved");
-}
-
 /* ---- which ---- */
 
 static const struct {
@@ -321,7 +322,7 @@ static const struct {
     {"verify", run_verify, "read everything and compare with the hashes"},
     {"digest", run_digest, "hashes of the logical tensors, equal for equal runs"},
     {"prune", run_prune, "remove old checkpoints and leftovers"},
-    {"pull", run_pull, "fetch from an object store (not in this version)"},
+    {"pull", tern_checkpoint_pull, "fetch from an object store into a run directory"},
 };
 enum {
     ACTIONS = sizeof g_actions / sizeof g_actions[0]
@@ -329,7 +330,7 @@ enum {
 
 static void print_actions(void)
 {
-    printf("usage: tern checkpoint ACTION RUN[/ckpt/step-N] [options]\n\n");
+    printf("usage: tern checkpoint ACTION RUN[/ckpt/step-N] | URL [options]\n\n");
     for (int i = 0; i < ACTIONS; i++) {
         printf("  %-8s %s\n", g_actions[i].name, g_actions[i].summary);
     }

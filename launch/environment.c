@@ -29,6 +29,8 @@ static const struct {
     {"TERN_CPU_ISA", g_levels, 0, "highest CPU instructions used"},
     {"TERN_LOG", g_logs, 0, "error, warn, info or debug"},
     {"TERN_METADATA_URL", NULL, 0, "base of the cloud's metadata service"},
+    {"TERN_STORE_STALL_SECONDS", NULL, 0, "an object store's connection is given up after so long without a byte"},
+    {"TERN_STORE_PART_BYTES", NULL, 0, "size of the parts in which large objects are moved"},
     {"TERN_CUDA_PLUGIN", NULL, 0, "path of libtern_cuda.so"},
     {"TERN_CUDA_CACHE", NULL, 0, "file of the GPU's matrix product plans, or off"},
     {"TERN_MPI_PLUGIN", NULL, 0, "path of libtern_mpi.so"},

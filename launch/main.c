@@ -28,7 +28,7 @@ static const struct command g_commands[] = {
     {"export", tern_command_export, "write a model as a Hugging Face folder or a GGUF file"},
     {"tokenizer", tern_command_tokenizer, "train a tokenizer, encode, decode"},
     {"data", tern_command_data, "turn text into token shards, and look into them"},
-    {"checkpoint", tern_command_checkpoint, "list, verify, digest and prune checkpoints"},
+    {"checkpoint", tern_command_checkpoint, "list, verify, digest, prune and pull checkpoints"},
     {"doctor", tern_command_doctor, "what this machine is, what tern will use, what is wrong"},
 };
 /* clang-format on */

@@ -40,6 +40,13 @@ static const struct {
     [TERN_FAULT_COMM_COLLECTIVE] = {"comm.collective", "before one collective between GPUs"},
     [TERN_FAULT_GRADIENT] = {"gradient", "after a gradient is complete (action nan poisons it)"},
     [TERN_FAULT_SERVE_LOAD] = {"serve.load", "before a server loads its model"},
+    [TERN_FAULT_STORE_PUT] = {"store.put", "before an object is sent to a store (eio: the "
+                                           "connection is cut)"},
+    [TERN_FAULT_STORE_PART] = {"store.part", "before a part of an object is sent to a store"},
+    [TERN_FAULT_STORE_COMPLETE] = {"store.complete", "before a store is told that all parts are "
+                                                     "there"},
+    [TERN_FAULT_STORE_MANIFEST] = {"store.manifest", "before a manifest is sent to a store"},
+    [TERN_FAULT_STORE_GET] = {"store.get", "before bytes are fetched from a store"},
 };
 
 static const struct {

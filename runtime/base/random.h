@@ -11,6 +11,7 @@ enum tern_random_stream {
     TERN_STREAM_INIT = 1,    /* weight initialisation; sub-stream: tensor number */
     TERN_STREAM_SHUFFLE = 2, /* data order */
     TERN_STREAM_SAMPLE = 3,  /* token sampling */
+    TERN_STREAM_JITTER = 4,  /* pauses between attempts */
     TERN_STREAM_TEST = 9,
 };
 

@@ -154,7 +154,11 @@ static const struct tern_config_row g_rows[] = {
      "of tensors on disk; auto: zstd:1 where a probe says that it pays", parse_compression,
      print_compression},
     {"checkpoint", "remote", TERN_CONFIG_STRING, AT(checkpoint.remote), 0, 0, 0, NULL, NULL, "",
-     "object store that gets a copy; this build has none: null"},
+     "store that gets a copy of every checkpoint: s3://, gs://, az:// or file:// and a prefix"},
+    {"checkpoint", "remote_keep", TERN_CONFIG_I64, AT(checkpoint.remote_keep), 0, 1, 1e6, NULL, "3",
+     "", "checkpoints kept in the store"},
+    {"checkpoint", "remote_rate", TERN_CONFIG_I64, AT(checkpoint.remote_rate), 0, 0, 1e15, NULL,
+     "0", "bytes", "a second that each rank sends at most; 0: no limit"},
 
     {"reclaim", "notices", TERN_CONFIG_STRINGS, AT(reclaim.notices), 0, 0, 0, NULL,
      "[signal, file]", "", "what announces that the machine goes away: signal, file"},

@@ -70,7 +70,9 @@ struct tern_config_checkpoint {
     int64_t keep;
     enum tern_compression compression;
     int64_t level; /* zstd */
-    char *remote;
+    char *remote; /* URL; NULL none */
+    int64_t remote_keep;
+    int64_t remote_rate; /* bytes a second of each rank; 0 no limit */
 };
 
 struct tern_config_reclaim {

@@ -1,6 +1,8 @@
 /* config_check.c - what must hold between the keys of a run, the model's apart. */
 #include "runtime/train/config_check.h"
 
+#include "io/store.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -126,9 +128,10 @@ static void check_optimizer(const struct tern_config_check *check)
 static void check_outside(const struct tern_config_check *check)
 {
     const struct tern_train_config *config = check->config;
-    if (config->checkpoint.remote != NULL) {
+    if (config->checkpoint.remote != NULL && !tern_store_is_url(config->checkpoint.remote)) {
         TERN_CONFIG_PROBLEM(check, "checkpoint", "remote",
-                            "found '%.200s', expected null: object stores are not in this build",
+                            "found '%.200s', expected s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, "
+                            "az://CONTAINER/PREFIX, file:///FOLDER or null",
                             config->checkpoint.remote);
     }
     static const char *const known[] = {"signal", "file", "aws", "azure", "gcp", "slurm"};

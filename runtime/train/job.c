@@ -352,6 +352,9 @@ static void write_bills(struct tern_job *job, size_t workspace)
                   state.reduce +
                       tern_stepper_bytes(&job->config, &job->state, has_own_memory(job)));
     tern_bill_add(host, "checkpoint staging", tern_saver_bytes(&job->state));
+    if (job->mirror != NULL) {
+        tern_bill_add(host, "uploads", tern_mirror_bytes());
+    }
     tern_bill_add(host, "batches", batch);
     tern_bill_add(host, "program and libraries", tern_rss_bytes());
 }
@@ -451,18 +454,37 @@ static tern_status take_memory(struct tern_job *job)
     };
     TERN_RETURN_IF_ERR(
         tern_stepper_create(&job->config, &job->state, &queues, job->pass, &job->stepper));
+    TERN_RETURN_IF_ERR(tern_mirror_start(job->mirror, job->run.path));
     return tern_saver_create(&job->config, job->run.path, &job->state, &job->saver);
 }
 
 /* ---- state ---- */
 
+/* Rank 0: the newest good checkpoint, on disk or, where that is newer, from the bucket. */
+static tern_status find_newest(struct tern_job *job)
+{
+    struct tern_job_checkpoint *found = &job->found;
+    tern_status status = tern_ckpt_find(job->run.path, found->path, &found->step);
+    if (job->mirror == NULL ||
+        (status != TERN_OK && status != TERN_ERR_NOT_FOUND && status != TERN_ERR_CORRUPT)) {
+        return status;
+    }
+    TERN_RETURN_IF_ERR(
+        tern_mirror_pull(job->mirror, job->run.path, status, found->step, &job->pulled_step));
+    return tern_ckpt_find(job->run.path, found->path, &found->step);
+}
+
 /* Rank 0 looks for the newest good checkpoint; all learn which. */
 static tern_status find_checkpoint(struct tern_job *job, enum tern_resume resume)
 {
     struct tern_job_checkpoint *found = &job->found;
-    tern_status status = TERN_OK;
+    tern_status status = tern_mirror_create(&job->config.checkpoint, job->comm, &job->mirror);
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
+    if (job->comm->rank == 0 && resume == TERN_RESUME_NEVER) {
+        status = tern_mirror_check_empty(job->mirror);
+    }
     if (job->comm->rank == 0 && resume != TERN_RESUME_NEVER) {
-        status = tern_ckpt_find(job->run.path, found->path, &found->step);
+        status = find_newest(job);
         found->is_there = status == TERN_OK;
         if (status == TERN_ERR_NOT_FOUND) {
             status = resume == TERN_RESUME_AUTO ? TERN_OK /* a new run */
@@ -672,6 +694,7 @@ static tern_status open_dry(struct tern_job *job)
 tern_status tern_job_open(struct tern_job *job, const struct tern_train_options *options)
 {
     tern_text_init(&job->config_yaml);
+    job->pulled_step = -1;
     TERN_RETURN_IF_ERR(join_ranks(job, options));
     TERN_RETURN_IF_ERR(open_devices(job));
     if (options->dry_run) {
@@ -695,6 +718,7 @@ tern_status tern_job_open(struct tern_job *job, const struct tern_train_options 
 void tern_job_close(struct tern_job *job)
 {
     tern_prefetch_stop(job->prefetch);
+    tern_mirror_destroy(job->mirror);
     tern_saver_destroy(job->saver);
     tern_stepper_destroy(job->stepper);
     tern_pass_destroy(job->pass);

@@ -10,6 +10,7 @@
 #include "runtime/plan/compute.h"
 #include "runtime/train/cursor.h"
 #include "runtime/train/origin.h"
+#include "runtime/train/remote.h"
 #include "runtime/train/run_dir.h"
 #include "runtime/train/save.h"
 #include "runtime/train/step.h"
@@ -44,6 +45,8 @@ struct tern_job {
     struct tern_pass *pass;
     struct tern_stepper *stepper;
     struct tern_saver *saver;
+    struct tern_mirror *mirror; /* of checkpoint.remote; NULL none */
+    int64_t pulled_step;        /* rank 0: of the checkpoint fetched from there; -1 none */
     struct tern_prefetch *prefetch;
     struct tern_bill bill;        /* host memory */
     struct tern_bill device_bill; /* empty when the device is the host */

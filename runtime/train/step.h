@@ -19,6 +19,11 @@ struct tern_step_word {
     int64_t save_step;
     struct tern_ckpt_file file;
     char note[TERN_STEP_NOTE_BYTES]; /* why it failed */
+    /* of the bucket: remote.h */
+    int64_t send_step;  /* rank 0: the step that is to go there next; 0 none */
+    int32_t is_sending; /* an upload is under way */
+    int32_t sent;       /* 0 no news, 1 this rank's shard is there, 2 it failed */
+    char send_note[TERN_STEP_NOTE_BYTES];
 };
 
 struct tern_step_result {

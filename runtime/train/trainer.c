@@ -73,12 +73,37 @@ static void report_save(struct loop *loop, const struct tern_saver_event *event)
                         (long long)event->raw_bytes, event->seconds);
 }
 
+static void report_upload(struct loop *loop, const struct tern_mirror_event *event)
+{
+    char size[TERN_TEXT_BYTES_BYTES];
+    if (!is_first_rank(loop) || event->step < 0) {
+        return;
+    }
+    if (!event->is_done) {
+        tern_log_warn("the bucket lacks the checkpoint of step %lld: %s", (long long)event->step,
+                      event->reason);
+        tern_step_log_text(&loop->log, "warning", event->step, "not_uploaded", event->reason);
+        return;
+    }
+    tern_log_info("checkpoint step %lld is in the bucket: %s in %.2f s", (long long)event->step,
+                  tern_text_bytes(event->bytes, size), event->seconds);
+    tern_step_log_event(&loop->log, "upload", "\"step\":%lld,\"bytes\":%lld,\"seconds\":%.6f",
+                        (long long)event->step, (long long)event->bytes, event->seconds);
+}
+
 /* Fetches what the saver has to say, if anything: a step whose save failed is not saved. */
 static void hear_saver(struct loop *loop)
 {
     struct tern_saver_event event;
+    struct tern_mirror_event upload;
+    if (tern_mirror_poll(loop->job->mirror, &upload)) {
+        report_upload(loop, &upload);
+    }
     if (!tern_saver_poll(loop->job->saver, &event)) {
         return;
+    }
+    if (event.is_done) {
+        tern_mirror_offer(loop->job->mirror, event.step);
     }
     if (!event.is_done) {
         loop->last_saved = -1;
@@ -180,10 +205,12 @@ static tern_status end_step(struct loop *loop, double lr, double started)
     loop->mine.stop = (int32_t)tern_notice_poll();
     loop->mine.wants_save = loop->is_save_due;
     tern_saver_speak(job->saver, &loop->mine);
+    tern_mirror_speak(job->mirror, &loop->mine);
     TERN_RETURN_IF_ERR(tern_stepper_end(job->stepper, lr, &loop->mine, &loop->words));
     loop->launched = (struct launched){job->state.step, lr, started, loop->data_seconds};
     atomic_store(&job->steps_done, job->state.step);
     tern_saver_listen(job->saver, loop->words);
+    tern_mirror_listen(job->mirror, loop->words);
     for (int rank = 0; rank < job->comm->size; rank++) {
         if (loop->words[rank].stop > (int32_t)loop->stop) {
             loop->stop = (enum tern_notice)loop->words[rank].stop;
@@ -323,6 +350,16 @@ static tern_status advance(struct loop *loop)
 
 /* ---- the end ---- */
 
+/* The bucket gets the checkpoint that is on disk now, in `seconds` at most (0: however long it
+ * takes). Collective. A bucket that lacks it is no failure of the run: it is said. */
+static tern_status finish_uploads(struct loop *loop, double seconds)
+{
+    struct tern_mirror_event event;
+    TERN_RETURN_IF_ERR(tern_mirror_finish(loop->job->mirror, seconds, &event));
+    report_upload(loop, &event);
+    return TERN_OK;
+}
+
 static tern_status end_reclaimed(struct loop *loop)
 {
     struct tern_job *job = loop->job;
@@ -332,7 +369,10 @@ static tern_status end_reclaimed(struct loop *loop)
         tern_log_info("%s: stopping after step %lld", reason, (long long)job->state.step);
         tern_step_log_text(&loop->log, "notice", job->state.step, "reason", reason);
     }
+    double noticed = tern_clock_seconds();
     TERN_RETURN_IF_ERR(save_now(loop));
+    double left = job->config.reclaim.deadline_seconds - (tern_clock_seconds() - noticed);
+    TERN_RETURN_IF_ERR(finish_uploads(loop, left > 0 ? left : 0.001));
     if (!is_first_rank(loop)) {
         return TERN_OK;
     }
@@ -350,6 +390,7 @@ static tern_status end_finished(struct loop *loop)
 {
     struct tern_job *job = loop->job;
     TERN_RETURN_IF_ERR(save_now(loop));
+    TERN_RETURN_IF_ERR(finish_uploads(loop, 0));
     return is_first_rank(loop)
                ? tern_run_dir_record(&job->run, 0, "finished", job->state.step, "all steps done")
                : TERN_OK;
@@ -431,6 +472,9 @@ static tern_status run_loop(struct tern_job *job, int *exit_code)
                         .last_save_time = tern_clock_seconds()};
     job->is_agreed = false;
     TERN_RETURN_IF_ERR(log_start(&loop));
+    if (job->found.is_there) {
+        tern_mirror_offer(job->mirror, job->found.step);
+    }
     while (job->state.step < job->steps && loop.stop == TERN_NOTICE_NONE) {
         TERN_RETURN_IF_ERR(advance(&loop));
     }

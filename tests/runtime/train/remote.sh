@@ -1,0 +1,81 @@
+#!/bin/bash
+# remote.sh - checkpoints in a bucket: uploaded behind the steps by every rank, resumed from on an empty machine by another
+# number of ranks, through faults of every kind; the digests are those of the run that had no bucket.
+#   remote.sh TERN STORE_SERVER.py
+. "$(dirname "$0")/lib.sh"
+server_script=$2
+export TERN_THREADS=1 TERN_STORE_STALL_SECONDS=1 TERN_STORE_PART_BYTES=100K
+export AWS_ACCESS_KEY_ID=tern AWS_SECRET_ACCESS_KEY=secret AWS_EC2_METADATA_DISABLED=true
+unset AWS_PROFILE AWS_SESSION_TOKEN AWS_REGION AWS_DEFAULT_REGION HTTP_PROXY http_proxy
+
+mkfifo hold
+python3 "$server_script" --port-file port <hold >/dev/null &
+server=$!
+exec 9>hold
+end_server() {
+    exec 9>&-
+    kill "$server" 2>/dev/null || true
+    cleanup
+}
+trap end_server EXIT
+for _ in $(seq 200); do [ -s port ] && break; sleep 0.05; done
+[ -s port ] || fail "the store did not start"
+base=http://127.0.0.1:$(cat port)
+export AWS_ENDPOINT_URL=$base
+
+control() { # JSON
+    python3 -c 'import sys, urllib.request as u; u.urlopen(u.Request(sys.argv[1] + "/_control", sys.argv[2].encode(), method="POST"))' "$base" "$1"
+}
+ask() { # PATH
+    python3 -c 'import sys, urllib.request as u; sys.stdout.write(u.urlopen(sys.argv[1]).read().decode())' "$base$1"
+}
+keys() { ask /_state | python3 -c 'import json, sys; [print(k) for k in json.load(sys.stdin)["objects"]]'; }
+# What is in the bucket is checkpoints and nothing else: every step has a manifest, no upload is unfinished.
+tidy() {
+    ask /_state | python3 -c '
+import json, sys
+state = json.load(sys.stdin)
+steps = {}
+for key in state["objects"]:
+    steps.setdefault(key.rpartition("/")[0], []).append(key.rpartition("/")[2])
+bad = [s for s, names in steps.items() if "MANIFEST.json" not in names] + state["uploads"]
+sys.exit(f"leftovers: {bad}" if bad else 0)' || fail "$1"
+}
+
+make_data
+config llama bf16 >config.yaml
+steps=300
+ranks 0 config.yaml --run-dir reference --set train.steps=$steps || fail "the reference run"
+expected=$(digest reference)
+remote=(--set train.steps=$steps --set checkpoint.remote=s3://bucket/runs/a --set checkpoint.remote_keep=2)
+
+# stopped N: N ranks, asked to stop by the stop file after some steps
+stopped() {
+    "${run[@]}" -np "$1" "$TERN" train config.yaml --run-dir run "${remote[@]}" >last.log 2>&1 &
+    local launcher=$!
+    for _ in $(seq 600); do
+        [ "$(grep -c '"kind":"checkpoint"' run/log.jsonl 2>/dev/null)" -ge 2 ] 2>/dev/null && break
+        sleep 0.05
+    done
+    touch run/stop
+    wait "$launcher" || true
+    [ "$(state run)" = reclaimed ] || fail "the launch record says $(state run)"
+}
+
+# Stopped: the bucket has the step that the run stopped at, and an empty machine goes on from there.
+stopped 2
+at=$(cat run/ckpt/LATEST)
+[ ! -e run/upload ] || [ -z "$(ls run/upload)" ] || fail "links of uploads are left"
+tidy "after a run"
+"$TERN" checkpoint list s3://bucket/runs/a >list.txt || fail "list"
+grep -q "^$at  ranks 2" list.txt || fail "the bucket lacks $at: $(cat list.txt)"
+[ "$(wc -l <list.txt)" -le 2 ] || fail "kept: $(cat list.txt)"
+"$TERN" checkpoint verify s3://bucket/runs/a >verify.txt || fail "verify: $(cat verify.txt)"
+rm -rf run
+ranks 4 config.yaml --run-dir run "${remote[@]}" || fail "resume from the bucket on 4 ranks"
+grep -q "checkpoint step $((10#${at#step-})) fetched from s3://bucket/runs/a" last.log || fail "not from the bucket"
+[ "$(digest run)" = "$expected" ] || fail "resumed from the bucket: digests differ"
+tidy "after the resumed run"
+"$TERN" checkpoint pull s3://bucket/runs/a pulled >/dev/null || fail "pull"
+[ "$(digest pulled)" = "$expected" ] || fail "pulled: digests differ"
+echo "ok: 2 ranks, an empty machine, 4 ranks"
