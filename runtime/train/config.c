@@ -164,6 +164,9 @@ static const struct tern_config_row g_rows[] = {
      "[signal, file]", "", "what announces that the machine goes away: signal, file"},
     {"reclaim", "deadline_seconds", TERN_CONFIG_F64, AT(reclaim.deadline_seconds), 0, ABOVE_0,
      86400, NULL, "25", "seconds", "from the notice to the end of the machine"},
+    {"reclaim", "mtbf_seconds", TERN_CONFIG_F64, AT(reclaim.mtbf_seconds), 0, ABOVE_0, 1e9, NULL,
+     "14400", "seconds",
+     "between losses of a machine, on average: how often checkpoint.snapshot_every_steps: auto is"},
 
     {"lora", "rank", TERN_CONFIG_I64, AT(lora.rank), 0, 0, TERN_LORA_RANK_MAX, NULL, NULL, "",
      "tern finetune: adapters of this rank beside a frozen model; 0 or absent: train all weights"},

@@ -78,6 +78,7 @@ struct tern_config_checkpoint {
 struct tern_config_reclaim {
     struct tern_config_strings notices;
     double deadline_seconds;
+    double mtbf_seconds; /* between two losses of a machine */
 };
 
 struct tern_config_lora {

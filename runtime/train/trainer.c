@@ -12,6 +12,7 @@
 #include "runtime/train/agree.h"
 #include "runtime/train/job.h"
 #include "runtime/train/schedule.h"
+#include "runtime/train/snapshots.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -44,8 +45,9 @@ struct loop {
     char save_failure[TERN_STEP_NOTE_BYTES]; /* why the last failed save failed, as far as this rank
                                                 knows */
     double data_seconds, stall_seconds;
-    struct launched launched; /* the newest step that was ended */
-    double settled;           /* when the newest result was read */
+    struct tern_snapshots snapshots; /* in memory */
+    struct launched launched;        /* the newest step that was ended */
+    double settled;                  /* when the newest result was read */
 };
 
 static bool is_first_rank(const struct loop *loop)
@@ -99,6 +101,7 @@ static void hear_saver(struct loop *loop)
     if (tern_mirror_poll(loop->job->mirror, &upload)) {
         report_upload(loop, &upload);
     }
+    tern_snapshots_hear(&loop->snapshots, loop->job, is_first_rank(loop) ? &loop->log : NULL);
     if (!tern_saver_poll(loop->job->saver, &event)) {
         return;
     }
@@ -114,7 +117,8 @@ static void hear_saver(struct loop *loop)
     }
 }
 
-static tern_status begin_save(struct loop *loop)
+/* Copies the state as it is: for disk, or (is_save false) to stay in memory. */
+static tern_status keep_state(struct loop *loop, bool is_save)
 {
     struct tern_job *job = loop->job;
     struct tern_text json;
@@ -122,11 +126,19 @@ static tern_status begin_save(struct loop *loop)
     double started = tern_clock_seconds();
     tern_status status = tern_job_progress(job, &json);
     if (status == TERN_OK) {
-        status = tern_saver_begin(job->saver, &json);
+        status = is_save ? tern_saver_begin(job->saver, &json)
+                         : tern_saver_snapshot(job->saver, &json, loop->words);
     }
     tern_text_fini(&json);
     loop->stall_seconds = tern_clock_seconds() - started;
-    loop->last_saved = job->state.step;
+    tern_snapshots_began(&loop->snapshots, job, loop->stall_seconds);
+    return status;
+}
+
+static tern_status begin_save(struct loop *loop)
+{
+    tern_status status = keep_state(loop, true);
+    loop->last_saved = loop->job->state.step;
     loop->last_save_time = tern_clock_seconds();
     loop->is_save_due = false;
     return status;
@@ -204,6 +216,8 @@ static tern_status end_step(struct loop *loop, double lr, double started)
     loop->is_save_due = is_first_rank(loop) && save_is_due(loop);
     loop->mine.stop = (int32_t)tern_notice_poll();
     loop->mine.wants_save = loop->is_save_due;
+    loop->mine.wants_snapshot =
+        is_first_rank(loop) && tern_snapshots_want(&loop->snapshots, job, job->state.step + 1);
     tern_saver_speak(job->saver, &loop->mine);
     tern_mirror_speak(job->mirror, &loop->mine);
     TERN_RETURN_IF_ERR(tern_stepper_end(job->stepper, lr, &loop->mine, &loop->words));
@@ -337,10 +351,13 @@ static tern_status advance(struct loop *loop)
     hear_saver(loop);
     bool is_last = loop->stop != TERN_NOTICE_NONE || job->state.step == job->steps;
     bool saves = loop->stop == TERN_NOTICE_NONE && tern_saver_should_begin(job->saver, loop->words);
+    bool snapshots = !is_last && !saves && tern_saver_should_snapshot(job->saver, loop->words);
     bool evaluates = loop->stop == TERN_NOTICE_NONE && eval_is_due(job);
-    if (!tern_stepper_is_late(job->stepper) || is_last || saves || evaluates) {
+    if (!tern_stepper_is_late(job->stepper) || is_last || saves || snapshots || evaluates) {
         TERN_RETURN_IF_ERR(settle_step(loop, &seconds));
+        tern_interval_note_step(&loop->snapshots.interval, seconds);
         TERN_RETURN_IF_ERR(saves ? begin_save(loop) : TERN_OK);
+        TERN_RETURN_IF_ERR(snapshots ? keep_state(loop, false) : TERN_OK);
         log_step(loop, seconds);
     }
     TERN_RETURN_IF_ERR(evaluates ? evaluate(loop) : TERN_OK);
@@ -419,11 +436,12 @@ static tern_status end_run(struct loop *loop, int *exit_code)
         tern_step_log_event(
             &loop->log, "end",
             "\"state\":\"%s\",\"step\":%lld,\"step_allocations\":%lld,\"rss_peak_bytes\":%lld,"
-            "\"bill_bytes\":%lld",
+            "\"bill_bytes\":%lld,\"snapshot_stall_seconds\":%.6f",
             is_done ? "finished" : "reclaimed", (long long)job->state.step,
             (long long)stats.frozen_violations, (long long)tern_rss_peak_bytes(),
-            (long long)tern_bill_total(&job->bill));
+            (long long)tern_bill_total(&job->bill), loop->snapshots.stall_total);
     }
+    tern_job_forget_memory(job);
     return leave(job, *exit_code);
 }
 
@@ -459,8 +477,8 @@ static tern_status log_start(struct loop *loop)
         (long long)job->state.step, tern_device_isa(job->devices.device), tern_cpu_features(),
         (long long)job->model.params.parameter_count, (long long)tern_bill_total(&job->bill));
     if (job->resumed_from[0] != '\0') {
-        tern_step_log_event(&loop->log, "resume", "\"step\":%lld,\"from\":\"%s\"",
-                            (long long)job->state.step, job->resumed_from);
+        tern_step_log_event(&loop->log, "resume", "\"step\":%lld,\"from\":\"%s\",\"source\":\"%s\"",
+                            (long long)job->state.step, job->resumed_from, job->source);
     }
     return TERN_OK;
 }
@@ -468,9 +486,11 @@ static tern_status log_start(struct loop *loop)
 static tern_status run_loop(struct tern_job *job, int *exit_code)
 {
     struct loop loop = {.job = job,
-                        .last_saved = job->found.is_there ? job->state.step : -1,
+                        .last_saved =
+                            job->memory_found == NULL && job->found.is_there ? job->state.step : -1,
                         .last_save_time = tern_clock_seconds()};
     job->is_agreed = false;
+    tern_snapshots_init(&loop.snapshots, job);
     TERN_RETURN_IF_ERR(log_start(&loop));
     if (job->found.is_there) {
         tern_mirror_offer(job->mirror, job->found.step);
