@@ -5,6 +5,7 @@
 #include "runtime/train/trainer.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* --help-config: every key of the configuration file. */
 static tern_status print_config_help(void)
@@ -107,6 +108,7 @@ static tern_status run(bool is_finetune, int argc, char **argv, int *exit_code)
                                      .overrides = overrides.items,
                                      .override_count = overrides.count,
                                      .run_dir = run_dir,
+                                     .launch_id = getenv("TERN_LAUNCH_ID"),
                                      .resume = (enum tern_resume)resume,
                                      .dry_run = dry_run,
                                      .profile = profile},

@@ -7,6 +7,7 @@
 
 tern_status tern_command_train(int argc, char **argv, int *exit_code);
 tern_status tern_command_finetune(int argc, char **argv, int *exit_code);
+tern_status tern_command_supervise(int argc, char **argv, int *exit_code);
 tern_status tern_command_generate(int argc, char **argv, int *exit_code);
 tern_status tern_command_eval(int argc, char **argv, int *exit_code);
 tern_status tern_command_score(int argc, char **argv, int *exit_code);

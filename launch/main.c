@@ -20,6 +20,7 @@ struct command {
 static const struct command g_commands[] = {
     {"train", tern_command_train, "train a model as CONFIG.yaml says; resumes by itself"},
     {"finetune", tern_command_finetune, "train on from a model's weights"},
+    {"supervise", tern_command_supervise, "start a training run again until it is done"},
     {"generate", tern_command_generate, "write text with a trained model"},
     {"eval", tern_command_eval, "loss per token, perplexity, bits per byte of a model on a text"},
     {"serve", tern_command_serve, "answer over HTTP as OpenAI's API does"},

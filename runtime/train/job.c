@@ -93,6 +93,9 @@ static tern_status check_ranks_equal(struct tern_job *job)
 static tern_status prepare_run_dir(struct tern_job *job, const struct tern_train_options *options)
 {
     TERN_RETURN_IF_ERR(tern_run_dir_open(&job->run, options->run_dir, job->comm->size));
+    if (options->launch_id != NULL && options->launch_id[0] != '\0') {
+        TERN_RETURN_IF_ERR(tern_run_dir_name(&job->run, options->launch_id));
+    }
     TERN_RETURN_IF_ERR(tern_run_dir_record(&job->run, 0, "running", 0, "started"));
     TERN_RETURN_IF_ERR(tern_memory_run_open(job->run.path, job->run.launch_id, &job->memory_run));
     TERN_RETURN_IF_ERR(tern_ckpt_clean(job->run.path));

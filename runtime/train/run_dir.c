@@ -140,6 +140,29 @@ tern_status tern_run_dir_record(const struct tern_run_dir *run,
     return status;
 }
 
+tern_status tern_run_dir_name(struct tern_run_dir *run, const char *id)
+{
+    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    char path[TERN_PATH_BYTES];
+    size_t length = strlen(id);
+    if (length == 0 || length >= sizeof run->launch_id || strspn(id, good) != length ||
+        id[0] == '.') {
+        return tern_fail(TERN_ERR_USAGE,
+                         "environment TERN_LAUNCH_ID: found '%.80s', expected 1 to %zu letters, "
+                         "digits, '.', '_' or '-'",
+                         id, sizeof run->launch_id - 1);
+    }
+    memcpy(run->launch_id, id, length + 1);
+    TERN_RETURN_IF_ERR(record_path(run, ".json", path));
+    return tern_file_exists(path)
+               ? tern_fail(
+                     TERN_ERR_USAGE,
+                     "environment TERN_LAUNCH_ID: found '%s', expected one that has no record "
+                     "in %s/launches yet",
+                     id, run->path)
+               : TERN_OK;
+}
+
 bool tern_run_dir_is_running(const struct tern_run_dir *run)
 {
     char path[TERN_PATH_BYTES];

@@ -31,6 +31,9 @@ struct tern_run_dir {
 TERN_MUST_CHECK tern_status tern_run_dir_open(struct tern_run_dir *run,
                                               const char *path,
                                               int ranks);
+/* The launch has this id, not the invented one: letters, digits, '.', '_' and '-'. TERN_ERR_USAGE for any other, and for
+ * one that the run has a record of. */
+TERN_MUST_CHECK tern_status tern_run_dir_name(struct tern_run_dir *run, const char *id);
 void tern_run_dir_close(struct tern_run_dir *run);
 /* Durable before it returns. state: see above. Any rank may write it; the last word counts. */
 TERN_MUST_CHECK tern_status tern_run_dir_record(const struct tern_run_dir *run,

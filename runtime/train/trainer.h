@@ -18,6 +18,7 @@ struct tern_train_options {
     const char *const *overrides; /* "section.key=value" */
     int override_count;
     const char *run_dir;
+    const char *launch_id; /* as a supervisor knows this launch; NULL or "": one is invented */
     enum tern_resume resume;
     bool dry_run; /* print the bill and end */
     bool profile; /* print time per op at the end */

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""operating.py - what operates the server, as far as it can be looked at without systemd, Docker, Slurm or Grafana.
+"""operating.py - what operates the server and training, as far as it can be looked at without systemd, Docker, Slurm or Grafana.
 
   operating.py ROOT TERN
 
@@ -87,6 +87,35 @@ def check_unit():
             must(float(level.group(1)) <= 2.0, f"unit: exposure {level.group(1)}, at most 2.0")
 
 
+def check_training():
+    known = set(re.findall(r"^  --([\w-]+)", output(tern, "supervise", "--help").stdout, re.M))
+    must(len(known) > 8, "tern supervise: hardly any option was found")
+    for path in ("launch/slurm/train.sbatch", "launch/systemd/tern-train.service", "launch/sky/train.yaml", "launch/k8s/mpijob.yaml"):
+        text = re.sub(r"\s*#.*", "", read(path))
+        command = re.search(r"""supervise"?\]?(.*?)\s--\s(.*)""", text, re.S)
+        must(command is not None, f"{path}: no tern supervise with a command after --")
+        if command is None:
+            continue
+        used = re.findall(r"--([\w-]+)", command.group(1))
+        for option in used:
+            must(option in known, f"{path}: tern supervise has no --{option}")
+        must(re.search(r"\btrain\b", command.group(2)), f"{path}: supervises no tern train")
+        print(f"{path}: {len(used)} options")
+    unit = read("launch/systemd/tern-train.service")
+    asked = int(re.search(r"--stop-seconds (\d+)", unit).group(1))
+    must(int(re.search(r"TimeoutStopSec=(\d+)", unit).group(1)) >= asked + 10, "train unit: killed before its own deadline")
+    must("SuccessExitStatus=33" in unit and "RestartPreventExitStatus=1 2" in unit, "train unit: exit codes")
+    pods = read("launch/k8s/mpijob.yaml")
+    asked = int(re.search(r"--stop-seconds\n\s*- \"(\d+)\"", pods).group(1))
+    for grace in re.findall(r"terminationGracePeriodSeconds: (\d+)", pods):
+        must(int(grace) >= asked + 5, f"mpijob: killed after {grace} s, it may take {asked} s to commit")
+    must("recover_on_exit_codes: [33, 34]" in read("launch/sky/train.yaml"), "sky: exit codes")
+    batch = read("launch/slurm/train.sbatch")
+    traps = re.findall(r"^trap .*$", batch, re.M)
+    must(traps == ["trap ask USR2 TERM"], f"train.sbatch: traps {traps}: bash loses one of two different ones")
+    must(batch.index("trap ask") < batch.index("scontrol"), "train.sbatch: a signal may come before the trap")
+
+
 def check_image():
     text = read("launch/docker/Dockerfile")
     stages = re.findall(r"^FROM (\S+)(?: AS (\S+))?", text, re.M)
@@ -110,7 +139,7 @@ def check_image():
 
 
 def check_scripts():
-    for path in ("launch/slurm/serve.sbatch", "bench/serve.sh"):
+    for path in ("launch/slurm/serve.sbatch", "launch/slurm/train.sbatch", "bench/serve.sh"):
         seen = output("bash", "-n", os.path.join(root, path))
         must(seen.returncode == 0, f"{path}: {seen.stderr}")
         must(os.access(os.path.join(root, path), os.X_OK), f"{path} cannot be executed")
@@ -119,6 +148,7 @@ def check_scripts():
 check_dashboard()
 check_options()
 check_unit()
+check_training()
 check_image()
 check_scripts()
 for finding in findings:
