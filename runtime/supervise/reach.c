@@ -26,7 +26,7 @@ struct tern_errand {
 /* What every rank has in its environment names its launch. The signal is one that no process can put off; a process that
  * is there after five seconds all the same hangs in the kernel, and the host is not to be used. No single quotes. */
 static const char g_fence[] =
-    "echo x | grep -qzx x || exit 4; n=0; while :; do left=; "
+    "printf x | grep -qzx x || exit 4; n=0; while :; do left=; "
     "for f in $(grep -lzxE \"TERN_LAUNCH_ID=[^=]*-%s-[0-9]+\" /proc/[0-9]*/environ 2>/dev/null); "
     "do "
     "if grep -qzx \"TERN_LAUNCH_ID=%s\" $f 2>/dev/null; then continue; fi; "

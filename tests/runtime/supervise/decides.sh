@@ -1,8 +1,8 @@
 #!/bin/bash
 # decides.sh - tern supervise over a launcher and an ssh that do as they are told: every ending, every limit, signals,
 # hangs, orphans, hosts that go and come back.
-. "$(dirname "$0")/../train/lib.sh"
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/../train/lib.sh"
 ln -s "$here/mpirun.sh" mpirun
 ln -s "$here/ssh.sh" ssh
 export PATH=$WORK:$PATH
@@ -46,6 +46,9 @@ value = json.load(open("run/supervise.json"))
 for key, index in re.findall(r"\.(\w+)|\[(-?\d+)\]", sys.argv[1]):
     value = value[key] if key else value[int(index)]
 print(str(value).lower() if isinstance(value, bool) else value)' "$1"
+}
+lives() { # PID: it is there, and no zombie that nobody waits for
+    [[ "$(cat "/proc/$1/stat" 2>/dev/null)" == *") "[!Z]* ]]
 }
 start() { # OPTIONS...: in the background
     "$TERN" supervise "$@" -- "${command[@]}" >last.log 2>&1 &
@@ -103,7 +106,7 @@ plan "finished 20 0 hang"
 expect_end 0 1 "its launcher stays"
 plan "running 5 0 hang" "finished 20 0"
 expect_end 0 2 "nothing was logged for 1 s" --hang-seconds 1
-! kill -0 "$(cat hanging)" 2>/dev/null || fail "what hung is still there"
+! lives "$(cat hanging)" || fail "what hung is still there"
 
 # ---- signals ----
 for signal in TERM INT USR2; do
@@ -156,7 +159,7 @@ grep -q reclaimed run/launches/*.json || fail "a launch whose supervisor was kil
 echo "ok: a launch whose supervisor was killed commits and ends"
 plan "peer_lost 7 34 orphan" "finished 20 0"
 expect_end 34 1 "as --max-restarts allows" --max-restarts 0
-! kill -0 "$(cat orphan)" 2>/dev/null || fail "an orphan is left at the end"
+! lives "$(cat orphan)" || fail "an orphan is left at the end"
 plan "running 7 kill orphan"
 start --max-stalls 1000
 await orphan
@@ -167,7 +170,7 @@ echo "finished 20 0" >plan
 rm -f calls
 before=$(field '.launches')
 timeout 60 "$TERN" supervise -- "${command[@]}" >last.log 2>&1 || fail "the second supervisor"
-! kill -0 "$orphan" 2>/dev/null || fail "an earlier supervisor's rank lives beside a new launch"
+! lives "$orphan" || fail "an earlier supervisor's rank lives beside a new launch"
 [ "$(field '.launches')" = $((before + 1)) ] || fail "launches: $before, then $(field '.launches')"
 echo "ok: what an earlier supervisor left is ended first"
 
@@ -183,7 +186,7 @@ expect 2 "nearest is" -- "$TERN" supervise --hostfil x -- "${command[@]}"
 expect 2 "unknown option '-np'" -- "$TERN" supervise mpirun -np 2 tern train
 expect 2 "give --run-dir DIR" -- "$TERN" supervise -- ./script
 expect 2 "found a command without mpirun" -- "$TERN" supervise --hostfile hosts -- tern train c.yaml
-expect 1 "cannot start 'nonesuch'" -- "$TERN" supervise -- nonesuch tern train c.yaml
+expect 2 "cannot start 'nonesuch'" -- "$TERN" supervise -- nonesuch tern train c.yaml
 expect 2 "expected a whole number" -- "$TERN" supervise --max-restarts x -- "${command[@]}"
 
 # ---- hosts ----
