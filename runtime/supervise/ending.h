@@ -57,8 +57,8 @@ struct tern_restart_count {
 /* What happened since the launch began. */
 struct tern_restart_facts {
     enum tern_verdict verdict;
-    bool is_asked;   /* the supervisor itself was asked to end, or is to end with what is reclaimed */
-    bool is_own;     /* it was stopped to be started again with more hosts */
+    bool is_asked; /* the supervisor itself was asked to end, or is to end with what is reclaimed */
+    bool is_own;   /* it was stopped to be started again with more hosts */
     bool came_ahead; /* some step was done, or committed, that never was before */
 };
 struct tern_restart {

@@ -14,7 +14,8 @@ struct tern_supervise_options {
     const char *run_dir;  /* NULL: as the command says */
     const char *hostfile; /* NULL: as the command says, if it does */
     const char *shell;    /* to reach hosts with; NULL: as mpirun does */
-    bool ends_reclaimed;  /* a launch that was reclaimed is the last: somebody else starts it again */
+    bool
+        ends_reclaimed; /* a launch that was reclaimed is the last: somebody else starts it again */
     int64_t restarts_max; /* negative: any number */
     int64_t stalls_max;
     int64_t hosts_min;

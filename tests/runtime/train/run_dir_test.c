@@ -221,13 +221,41 @@ static void test_refusals(void **state)
     tern_run_dir_close(&run);
 }
 
+/* Named by a supervisor: that name and no other, once. */
+static void test_name(void **state)
+{
+    (void)state;
+    struct tern_run_dir run;
+    char path[TERN_PATH_BYTES];
+    char longest[TERN_LAUNCH_ID_BYTES + 1];
+    static const char *const bad[] = {"", ".", ".hidden", "a/b", "../x", "a b", "a\n", "\xc3\xa4"};
+    expect_ok(tern_path_join(path, g_root, "run"));
+    expect_ok(tern_run_dir_open(&run, path, 1));
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(tern_run_dir_name(&run, bad[i]), TERN_ERR_USAGE);
+        assert_contains(tern_detail(), "environment TERN_LAUNCH_ID: found");
+    }
+    memset(longest, 'x', sizeof longest);
+    longest[TERN_LAUNCH_ID_BYTES] = '\0';
+    assert_int_equal(tern_run_dir_name(&run, longest), TERN_ERR_USAGE);
+    longest[TERN_LAUNCH_ID_BYTES - 1] = '\0';
+    expect_ok(tern_run_dir_name(&run, longest));
+    expect_ok(tern_run_dir_name(&run, "20260131T120000.123Z-0123abcd-7"));
+    expect_ok(tern_run_dir_record(&run, 0, "running", 0, "started"));
+    expect_ok(tern_path_join(path, g_root, "run/launches/20260131T120000.123Z-0123abcd-7.json"));
+    assert_true(tern_file_exists(path));
+    assert_int_equal(tern_run_dir_name(&run, "20260131T120000.123Z-0123abcd-7"), TERN_ERR_USAGE);
+    assert_contains(tern_detail(), "has no record");
+    tern_run_dir_close(&run);
+}
+
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_records),   IN_FOLDER(test_many_writers), IN_FOLDER(test_lock),
-        IN_FOLDER(test_leftovers), IN_FOLDER(test_refusals),
+        IN_FOLDER(test_leftovers), IN_FOLDER(test_refusals),     IN_FOLDER(test_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
