@@ -78,9 +78,7 @@ struct tern_config_checkpoint {
 struct tern_config_reclaim {
     struct tern_config_strings notices;
     double deadline_seconds;
-    double poll_seconds; /* 0: as each service wants it */
-    char *end_time;      /* NULL: not known */
-    bool approve;
+    double mtbf_seconds; /* between two losses of a machine */
 };
 
 struct tern_config_lora {

@@ -12,6 +12,7 @@
 #include "runtime/train/agree.h"
 #include "runtime/train/job.h"
 #include "runtime/train/schedule.h"
+#include "runtime/train/snapshots.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -36,14 +37,17 @@ struct loop {
     struct tern_step_word mine;
     const struct tern_step_word *words;
     struct tern_step_result result;
+    enum tern_notice stop; /* as agreed by all ranks */
+    int stop_rank;
     int64_t last_saved; /* step of the newest snapshot or checkpoint that has not failed, -1 none */
     double last_save_time;
     bool is_save_due;
     char save_failure[TERN_STEP_NOTE_BYTES]; /* why the last failed save failed, as far as this rank
                                                 knows */
     double data_seconds, stall_seconds;
-    struct launched launched; /* the newest step that was ended */
-    double settled;           /* when the newest result was read */
+    struct tern_snapshots snapshots; /* in memory */
+    struct launched launched;        /* the newest step that was ended */
+    double settled;                  /* when the newest result was read */
 };
 
 static bool is_first_rank(const struct loop *loop)
@@ -87,7 +91,6 @@ static void report_upload(struct loop *loop, const struct tern_mirror_event *eve
                   tern_text_bytes(event->bytes, size), event->seconds);
     tern_step_log_event(&loop->log, "upload", "\"step\":%lld,\"bytes\":%lld,\"seconds\":%.6f",
                         (long long)event->step, (long long)event->bytes, event->seconds);
-    tern_reclaim_note(loop->job, TERN_PLANNER_UPLOAD, event->seconds, event->bytes);
 }
 
 /* Fetches what the saver has to say, if anything: a step whose save failed is not saved. */
@@ -98,6 +101,7 @@ static void hear_saver(struct loop *loop)
     if (tern_mirror_poll(loop->job->mirror, &upload)) {
         report_upload(loop, &upload);
     }
+    tern_snapshots_hear(&loop->snapshots, loop->job, is_first_rank(loop) ? &loop->log : NULL);
     if (!tern_saver_poll(loop->job->saver, &event)) {
         return;
     }
@@ -111,12 +115,10 @@ static void hear_saver(struct loop *loop)
     if (is_first_rank(loop)) {
         report_save(loop, &event);
     }
-    if (event.is_done) {
-        tern_reclaim_note(loop->job, TERN_PLANNER_COMMIT, event.seconds, event.bytes);
-    }
 }
 
-static tern_status begin_save(struct loop *loop)
+/* Copies the state as it is: for disk, or (is_save false) to stay in memory. */
+static tern_status keep_state(struct loop *loop, bool is_save)
 {
     struct tern_job *job = loop->job;
     struct tern_text json;
@@ -124,14 +126,21 @@ static tern_status begin_save(struct loop *loop)
     double started = tern_clock_seconds();
     tern_status status = tern_job_progress(job, &json);
     if (status == TERN_OK) {
-        status = tern_saver_begin(job->saver, &json);
+        status = is_save ? tern_saver_begin(job->saver, &json)
+                         : tern_saver_snapshot(job->saver, &json, loop->words);
     }
     tern_text_fini(&json);
     loop->stall_seconds = tern_clock_seconds() - started;
-    loop->last_saved = job->state.step;
+    tern_snapshots_began(&loop->snapshots, job, loop->stall_seconds);
+    return status;
+}
+
+static tern_status begin_save(struct loop *loop)
+{
+    tern_status status = keep_state(loop, true);
+    loop->last_saved = loop->job->state.step;
     loop->last_save_time = tern_clock_seconds();
     loop->is_save_due = false;
-    tern_notice_clear_save();
     return status;
 }
 
@@ -205,8 +214,10 @@ static tern_status end_step(struct loop *loop, double lr, double started)
 {
     struct tern_job *job = loop->job;
     loop->is_save_due = is_first_rank(loop) && save_is_due(loop);
+    loop->mine.stop = (int32_t)tern_notice_poll();
     loop->mine.wants_save = loop->is_save_due;
-    tern_reclaim_speak(job, &loop->mine);
+    loop->mine.wants_snapshot =
+        is_first_rank(loop) && tern_snapshots_want(&loop->snapshots, job, job->state.step + 1);
     tern_saver_speak(job->saver, &loop->mine);
     tern_mirror_speak(job->mirror, &loop->mine);
     TERN_RETURN_IF_ERR(tern_stepper_end(job->stepper, lr, &loop->mine, &loop->words));
@@ -214,7 +225,12 @@ static tern_status end_step(struct loop *loop, double lr, double started)
     atomic_store(&job->steps_done, job->state.step);
     tern_saver_listen(job->saver, loop->words);
     tern_mirror_listen(job->mirror, loop->words);
-    tern_reclaim_listen(job, loop->words);
+    for (int rank = 0; rank < job->comm->size; rank++) {
+        if (loop->words[rank].stop > (int32_t)loop->stop) {
+            loop->stop = (enum tern_notice)loop->words[rank].stop;
+            loop->stop_rank = rank;
+        }
+    }
     return TERN_OK;
 }
 
@@ -277,7 +293,6 @@ static tern_status settle_step(struct loop *loop, double *seconds_out)
     double since = loop->launched.started;
     *seconds_out = now - (since > loop->settled ? since : loop->settled);
     loop->settled = now;
-    tern_reclaim_note(loop->job, TERN_PLANNER_STEP, *seconds_out, 0);
     return TERN_OK;
 }
 
@@ -334,13 +349,15 @@ static tern_status advance(struct loop *loop)
     tern_mem_freeze(false);
     TERN_RETURN_IF_ERR(status);
     hear_saver(loop);
-    bool is_stopping = job->reclaim.stop != TERN_NOTICE_NONE;
-    bool is_last = is_stopping || job->state.step == job->steps;
-    bool saves = !is_stopping && tern_saver_should_begin(job->saver, loop->words);
-    bool evaluates = !is_stopping && eval_is_due(job);
-    if (!tern_stepper_is_late(job->stepper) || is_last || saves || evaluates) {
+    bool is_last = loop->stop != TERN_NOTICE_NONE || job->state.step == job->steps;
+    bool saves = loop->stop == TERN_NOTICE_NONE && tern_saver_should_begin(job->saver, loop->words);
+    bool snapshots = !is_last && !saves && tern_saver_should_snapshot(job->saver, loop->words);
+    bool evaluates = loop->stop == TERN_NOTICE_NONE && eval_is_due(job);
+    if (!tern_stepper_is_late(job->stepper) || is_last || saves || snapshots || evaluates) {
         TERN_RETURN_IF_ERR(settle_step(loop, &seconds));
+        tern_interval_note_step(&loop->snapshots.interval, seconds);
         TERN_RETURN_IF_ERR(saves ? begin_save(loop) : TERN_OK);
+        TERN_RETURN_IF_ERR(snapshots ? keep_state(loop, false) : TERN_OK);
         log_step(loop, seconds);
     }
     TERN_RETURN_IF_ERR(evaluates ? evaluate(loop) : TERN_OK);
@@ -364,15 +381,14 @@ static tern_status end_reclaimed(struct loop *loop)
 {
     struct tern_job *job = loop->job;
     char reason[128];
-    snprintf(reason, sizeof reason, "%s on rank %d", tern_notice_name(job->reclaim.stop),
-             job->reclaim.stop_rank);
+    snprintf(reason, sizeof reason, "%s on rank %d", tern_notice_name(loop->stop), loop->stop_rank);
     if (is_first_rank(loop)) {
-        tern_log_info("%s: stopping after step %lld, %.0f s left", reason,
-                      (long long)job->state.step, tern_reclaim_seconds_left(job));
+        tern_log_info("%s: stopping after step %lld", reason, (long long)job->state.step);
         tern_step_log_text(&loop->log, "notice", job->state.step, "reason", reason);
     }
+    double noticed = tern_clock_seconds();
     TERN_RETURN_IF_ERR(save_now(loop));
-    double left = tern_reclaim_seconds_left(job);
+    double left = job->config.reclaim.deadline_seconds - (tern_clock_seconds() - noticed);
     TERN_RETURN_IF_ERR(finish_uploads(loop, left > 0 ? left : 0.001));
     if (!is_first_rank(loop)) {
         return TERN_OK;
@@ -420,16 +436,13 @@ static tern_status end_run(struct loop *loop, int *exit_code)
         tern_step_log_event(
             &loop->log, "end",
             "\"state\":\"%s\",\"step\":%lld,\"step_allocations\":%lld,\"rss_peak_bytes\":%lld,"
-            "\"bill_bytes\":%lld",
+            "\"bill_bytes\":%lld,\"snapshot_stall_seconds\":%.6f",
             is_done ? "finished" : "reclaimed", (long long)job->state.step,
             (long long)stats.frozen_violations, (long long)tern_rss_peak_bytes(),
-            (long long)tern_bill_total(&job->bill));
+            (long long)tern_bill_total(&job->bill), loop->snapshots.stall_total);
     }
-    TERN_RETURN_IF_ERR(leave(job, *exit_code));
-    if (!is_done && job->config.reclaim.approve) {
-        tern_watch_approve(job->reclaim.watch);
-    }
-    return TERN_OK;
+    tern_job_forget_memory(job);
+    return leave(job, *exit_code);
 }
 
 /* The checkpoint found is at or beyond the last step. */
@@ -464,8 +477,8 @@ static tern_status log_start(struct loop *loop)
         (long long)job->state.step, tern_device_isa(job->devices.device), tern_cpu_features(),
         (long long)job->model.params.parameter_count, (long long)tern_bill_total(&job->bill));
     if (job->resumed_from[0] != '\0') {
-        tern_step_log_event(&loop->log, "resume", "\"step\":%lld,\"from\":\"%s\"",
-                            (long long)job->state.step, job->resumed_from);
+        tern_step_log_event(&loop->log, "resume", "\"step\":%lld,\"from\":\"%s\",\"source\":\"%s\"",
+                            (long long)job->state.step, job->resumed_from, job->source);
     }
     return TERN_OK;
 }
@@ -473,14 +486,16 @@ static tern_status log_start(struct loop *loop)
 static tern_status run_loop(struct tern_job *job, int *exit_code)
 {
     struct loop loop = {.job = job,
-                        .last_saved = job->found.is_there ? job->state.step : -1,
+                        .last_saved =
+                            job->memory_found == NULL && job->found.is_there ? job->state.step : -1,
                         .last_save_time = tern_clock_seconds()};
     job->is_agreed = false;
+    tern_snapshots_init(&loop.snapshots, job);
     TERN_RETURN_IF_ERR(log_start(&loop));
     if (job->found.is_there) {
         tern_mirror_offer(job->mirror, job->found.step);
     }
-    while (job->state.step < job->steps && job->reclaim.stop == TERN_NOTICE_NONE) {
+    while (job->state.step < job->steps && loop.stop == TERN_NOTICE_NONE) {
         TERN_RETURN_IF_ERR(advance(&loop));
     }
     return end_run(&loop, exit_code);
