@@ -51,6 +51,8 @@ static const struct {
                                                      "there"},
     [TERN_FAULT_STORE_MANIFEST] = {"store.manifest", "before a manifest is sent to a store"},
     [TERN_FAULT_STORE_GET] = {"store.get", "before bytes are fetched from a store"},
+    [TERN_FAULT_OBSERVE_APPEND] = {"observe.append",
+                                   "one write call to ledger.csv or TensorBoard's events"},
 };
 
 static const struct {

@@ -153,6 +153,15 @@ static void check_outside(const struct tern_config_check *check)
     }
 }
 
+static void check_ledger(const struct tern_config_check *check)
+{
+    const char *currency = check->config->ledger.currency;
+    if (strspn(currency, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != 3 || currency[3] != '\0') {
+        TERN_CONFIG_PROBLEM(check, "ledger", "currency",
+                            "found '%s', expected three capital letters such as USD", currency);
+    }
+}
+
 static void check_parallel(const struct tern_config_check *check)
 {
     const struct tern_config_parallel *parallel = &check->config->parallel;
@@ -186,5 +195,6 @@ void tern_config_check_run(const struct tern_config_check *check)
     check_batch(check);
     check_optimizer(check);
     check_outside(check);
+    check_ledger(check);
     check_parallel(check);
 }

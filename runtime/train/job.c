@@ -305,20 +305,9 @@ static tern_status open_queues(struct tern_job *job)
     return table->queue(device, "copy", &job->copier);
 }
 
-/* On the watchdog's thread: all ranks write, none leaves before. What ended well stays as it is recorded. */
-static void record_peer_lost(void *context, const char *sentence)
-{
-    struct tern_job *job = context;
-    if (atomic_load(&job->has_record) && tern_run_dir_is_running(&job->run) &&
-        tern_run_dir_record(&job->run, job->comm->rank, "peer_lost", atomic_load(&job->steps_done),
-                            sentence) != TERN_OK) {
-        tern_log_warn("no record of the end: %s", tern_detail());
-    }
-}
-
 static tern_status open_devices(struct tern_job *job)
 {
-    const struct tern_comm_farewell farewell = {record_peer_lost, job};
+    const struct tern_comm_farewell farewell = {tern_vitals_lose_peer, job};
     TERN_RETURN_IF_ERR(tern_compute_open(job->comm, &farewell, &job->devices));
     return tern_agree(job->comm, open_queues(job));
 }
@@ -407,7 +396,10 @@ static tern_status plan_state(struct tern_job *job)
     struct tern_pass_options options = pass_options(job);
     struct tern_op_limits limits = tern_pass_limits(&job->model, &options);
     limits.may_tune = !job->config.train.deterministic;
-    return tern_device_prepare(job->devices.device, &limits, &job->workspace_bytes);
+    enum tern_ledger_kind before = tern_ledger_enter(&job->vitals.ledger, TERN_LEDGER_COMPILE);
+    TERN_RETURN_IF_ERR(tern_device_prepare(job->devices.device, &limits, &job->workspace_bytes));
+    tern_ledger_enter(&job->vitals.ledger, before);
+    return TERN_OK;
 }
 
 static void print_plan(const struct tern_job *job, int64_t available, int64_t device_available)
@@ -588,6 +580,8 @@ tern_status tern_job_open(struct tern_job *job, const struct tern_train_options 
         return open_dry(job);
     }
     TERN_RETURN_IF_ERR(open_run_dir(job, options));
+    TERN_RETURN_IF_ERR(tern_vitals_open_ledger(job));
+    tern_ledger_enter(&job->vitals.ledger, TERN_LEDGER_LOAD);
     TERN_RETURN_IF_ERR(tern_job_find_state(job, options->resume));
     if (job->found.is_there && job->found.step >= job->steps) {
         job->is_done = true;
@@ -605,6 +599,7 @@ tern_status tern_job_open(struct tern_job *job, const struct tern_train_options 
 
 void tern_job_close(struct tern_job *job)
 {
+    tern_vitals_close(&job->vitals);
     tern_prefetch_stop(job->prefetch);
     tern_mirror_destroy(job->mirror);
     tern_saver_destroy(job->saver);

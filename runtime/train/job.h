@@ -17,6 +17,7 @@
 #include "runtime/train/save.h"
 #include "runtime/train/step.h"
 #include "runtime/train/trainer.h"
+#include "runtime/train/vitals.h"
 
 #include <stdatomic.h>
 
@@ -33,6 +34,7 @@ struct tern_job {
     struct tern_origin origin; /* of a run that is fine-tuned */
     struct tern_comm *comm;
     struct tern_run_dir run;
+    struct tern_vitals vitals;
     struct tern_tokenizer *tokenizer;
     struct tern_template *template;  /* of data.format: chat; else NULL */
     struct tern_tokens *train, *val; /* val NULL: none */

@@ -13,6 +13,7 @@ enum {
 /* What a rank tells all others once a step, beside the gradients. Plain data. */
 struct tern_step_word {
     int64_t tokens;         /* of its lanes that count in the loss */
+    double lane_seconds;    /* of its own computing in the step, a lane; 0: not known */
     int32_t stop;           /* enum tern_notice */
     int32_t wants_save;     /* rank 0: a checkpoint is due */
     int32_t wants_snapshot; /* rank 0: one in memory is */

@@ -60,6 +60,8 @@ static bool is_first_rank(const struct loop *loop)
 static void report_save(struct loop *loop, const struct tern_saver_event *event)
 {
     char size[TERN_TEXT_BYTES_BYTES];
+    tern_metrics_http_checkpoint(loop->job->vitals.metrics, event->step, event->is_done,
+                                 event->seconds, event->bytes);
     if (!event->is_done) {
         tern_log_error("the checkpoint of step %lld was not written: %s; earlier checkpoints are "
                        "as they were",
@@ -124,6 +126,7 @@ static tern_status keep_state(struct loop *loop, bool is_save)
     struct tern_text json;
     tern_text_init(&json);
     double started = tern_clock_seconds();
+    enum tern_phase phase = tern_vitals_enter(job, TERN_PHASE_CHECKPOINT);
     tern_status status = tern_job_progress(job, &json);
     if (status == TERN_OK) {
         status = is_save ? tern_saver_begin(job->saver, &json)
@@ -132,6 +135,7 @@ static tern_status keep_state(struct loop *loop, bool is_save)
     tern_text_fini(&json);
     loop->stall_seconds = tern_clock_seconds() - started;
     tern_snapshots_began(&loop->snapshots, job, loop->stall_seconds);
+    tern_vitals_enter(job, phase);
     return status;
 }
 
@@ -202,9 +206,11 @@ static tern_status begin_step(struct loop *loop)
     const int32_t *targets;
     const int32_t *starts;
     double started = tern_clock_seconds();
+    tern_vitals_enter(job, TERN_PHASE_DATA);
     TERN_RETURN_IF_ERR(
         tern_prefetch_take(job->prefetch, job->state.step, &inputs, &targets, &starts));
     loop->data_seconds = tern_clock_seconds() - started;
+    tern_vitals_enter(job, TERN_PHASE_COMPUTE);
     tern_fault_pass(TERN_FAULT_STEP_BEGIN);
     return tern_stepper_begin(job->stepper, inputs, targets, starts);
 }
@@ -220,6 +226,7 @@ static tern_status end_step(struct loop *loop, double lr, double started)
         is_first_rank(loop) && tern_snapshots_want(&loop->snapshots, job, job->state.step + 1);
     tern_saver_speak(job->saver, &loop->mine);
     tern_mirror_speak(job->mirror, &loop->mine);
+    tern_vitals_enter(job, TERN_PHASE_REDUCE);
     TERN_RETURN_IF_ERR(tern_stepper_end(job->stepper, lr, &loop->mine, &loop->words));
     loop->launched = (struct launched){job->state.step, lr, started, loop->data_seconds};
     atomic_store(&job->steps_done, job->state.step);
@@ -266,20 +273,21 @@ static void log_step(struct loop *loop, double step_seconds)
     }
     double flops = tern_job_flops_per_token(job);
     double rate = (double)loop->result.tokens / step_seconds;
-    tern_step_log_step(&loop->log,
-                       &(struct tern_step_record){
-                           .step = loop->launched.step,
-                           .loss = loop->result.loss,
-                           .grad_norm = loop->result.grad_norm,
-                           .lr = loop->launched.lr,
-                           .tokens = loop->result.tokens,
-                           .step_seconds = step_seconds,
-                           .data_seconds = loop->launched.data_seconds,
-                           .comm_seconds = loop->result.comm_seconds,
-                           .checkpoint_stall_seconds = loop->stall_seconds,
-                           .mfu = job->peak_flops > 0 ? rate * flops / job->peak_flops : -1,
-                           .is_skipped = loop->result.is_skipped,
-                       });
+    struct tern_step_record record = {
+        .step = loop->launched.step,
+        .loss = loop->result.loss,
+        .grad_norm = loop->result.grad_norm,
+        .lr = loop->launched.lr,
+        .tokens = loop->result.tokens,
+        .step_seconds = step_seconds,
+        .data_seconds = loop->launched.data_seconds,
+        .comm_seconds = loop->result.comm_seconds,
+        .checkpoint_stall_seconds = loop->stall_seconds,
+        .mfu = job->peak_flops > 0 ? rate * flops / job->peak_flops : -1,
+        .is_skipped = loop->result.is_skipped,
+    };
+    tern_step_log_step(&loop->log, &record);
+    tern_vitals_step(loop->job, &loop->log, loop->words, &record);
 }
 
 /* Waits for the step that was ended last and takes its result; *seconds_out: what it took. */
@@ -289,6 +297,7 @@ static tern_status settle_step(struct loop *loop, double *seconds_out)
     if (loop->result.is_skipped) {
         TERN_RETURN_IF_ERR(handle_nonfinite(loop));
     }
+    tern_vitals_settled(loop->job, loop->launched.step);
     double now = tern_clock_seconds();
     double since = loop->launched.started;
     *seconds_out = now - (since > loop->settled ? since : loop->settled);
@@ -301,7 +310,9 @@ static tern_status evaluate(struct loop *loop)
     struct tern_job *job = loop->job;
     double loss;
     double started = tern_clock_seconds();
+    tern_vitals_enter(job, TERN_PHASE_EVALUATE);
     TERN_RETURN_IF_ERR(tern_stepper_evaluate(job->stepper, job->val, job->eval_sequences, &loss));
+    tern_vitals_eval(job, loss, tern_clock_seconds() - started);
     if (!is_first_rank(loop)) {
         return TERN_OK;
     }
@@ -387,9 +398,11 @@ static tern_status end_reclaimed(struct loop *loop)
         tern_step_log_text(&loop->log, "notice", job->state.step, "reason", reason);
     }
     double noticed = tern_clock_seconds();
+    tern_vitals_enter(job, TERN_PHASE_DRAIN);
     TERN_RETURN_IF_ERR(save_now(loop));
     double left = job->config.reclaim.deadline_seconds - (tern_clock_seconds() - noticed);
     TERN_RETURN_IF_ERR(finish_uploads(loop, left > 0 ? left : 0.001));
+    tern_ledger_enter(&job->vitals.ledger, TERN_LEDGER_IDLE_AFTER_NOTICE);
     if (!is_first_rank(loop)) {
         return TERN_OK;
     }
@@ -406,6 +419,7 @@ static tern_status end_reclaimed(struct loop *loop)
 static tern_status end_finished(struct loop *loop)
 {
     struct tern_job *job = loop->job;
+    tern_vitals_enter(job, TERN_PHASE_CHECKPOINT);
     TERN_RETURN_IF_ERR(save_now(loop));
     TERN_RETURN_IF_ERR(finish_uploads(loop, 0));
     return is_first_rank(loop)
@@ -417,6 +431,7 @@ static tern_status end_finished(struct loop *loop)
  * nothing. */
 static tern_status leave(struct tern_job *job, int exit_code)
 {
+    tern_heartbeat_rest(job->vitals.heartbeat);
     if (tern_comm_barrier(job->comm) != TERN_OK) {
         tern_log_warn("after the end: %s", tern_detail());
         tern_comm_abort(job->comm, exit_code);
@@ -431,6 +446,10 @@ static tern_status end_run(struct loop *loop, int *exit_code)
     TERN_RETURN_IF_ERR(is_done ? end_finished(loop) : end_reclaimed(loop));
     *exit_code = is_done ? TERN_EXIT_OK : TERN_EXIT_RECLAIMED;
     tern_notice_ignore();
+    tern_vitals_end(job, &loop->log,
+                    is_done                            ? TERN_LEDGER_FINISHED
+                    : loop->stop == TERN_NOTICE_SIGINT ? TERN_LEDGER_STOPPED
+                                                       : TERN_LEDGER_RECLAIMED);
     if (is_first_rank(loop)) {
         struct tern_mem_stats stats = tern_mem_stats();
         tern_step_log_event(
@@ -458,6 +477,7 @@ static tern_status end_at_once(struct tern_job *job, int *exit_code)
                       reason);
     }
     TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
+    tern_ledger_close(&job->vitals.ledger, TERN_LEDGER_FINISHED);
     *exit_code = TERN_EXIT_OK;
     return leave(job, *exit_code);
 }
@@ -483,12 +503,15 @@ static tern_status log_start(struct loop *loop)
     return TERN_OK;
 }
 
-static tern_status run_loop(struct tern_job *job, int *exit_code)
+static tern_status run_loop(struct tern_job *job,
+                            const struct tern_train_options *options,
+                            int *exit_code)
 {
     struct loop loop = {.job = job,
                         .last_saved =
                             job->memory_found == NULL && job->found.is_there ? job->state.step : -1,
                         .last_save_time = tern_clock_seconds()};
+    TERN_RETURN_IF_ERR(tern_vitals_open(job, options->metrics_host, options->metrics_port));
     job->is_agreed = false;
     tern_snapshots_init(&loop.snapshots, job);
     TERN_RETURN_IF_ERR(log_start(&loop));
@@ -510,13 +533,16 @@ static tern_status fail_alone(struct tern_job *job, tern_status status, int *exi
     char sentence[TERN_DETAIL_BYTES];
     snprintf(sentence, sizeof sentence, "%s", tern_detail());
     bool is_peer = tern_status_blast(status) == TERN_BLAST_GROUP;
+    tern_vitals_fail(job, is_peer);
     if (job->run.path[0] != '\0' && (!is_peer || tern_run_dir_is_running(&job->run))) {
         (void)!tern_run_dir_record(&job->run, job->comm->rank, is_peer ? "peer_lost" : "failed",
                                    job->state.step, sentence);
     }
     *exit_code = tern_status_exit_code(status);
     if (job->comm != NULL && job->comm->size > 1) {
-        tern_log_error("%s", sentence);
+        if (!tern_heartbeat_is_over(job->vitals.heartbeat)) {
+            tern_log_error("%s", sentence);
+        }
         tern_comm_abort(job->comm, *exit_code);
     }
     tern_detail_set(sentence);
@@ -529,6 +555,7 @@ static tern_status fail_agreed(struct tern_job *job, tern_status status, int *ex
     char sentence[TERN_DETAIL_BYTES];
     snprintf(sentence, sizeof sentence, "%s", tern_detail());
     *exit_code = tern_status_exit_code(status);
+    tern_vitals_fail(job, false);
     if (job->run.is_locked) {
         (void)!tern_run_dir_record(&job->run, 0, "failed", job->state.step, sentence);
     }
@@ -550,7 +577,7 @@ static tern_status run(struct tern_job *job,
     if (options->dry_run) {
         return TERN_OK;
     }
-    return job->is_done ? end_at_once(job, exit_code) : run_loop(job, exit_code);
+    return job->is_done ? end_at_once(job, exit_code) : run_loop(job, options, exit_code);
 }
 
 tern_status tern_train_run(const struct tern_train_options *options, int *exit_code)
@@ -559,6 +586,7 @@ tern_status tern_train_run(const struct tern_train_options *options, int *exit_c
     if (job == NULL) {
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate a job");
     }
+    tern_vitals_start(&job->vitals);
     tern_op_profile_enable(options->profile);
     tern_status status = run(job, options, exit_code);
     if (status == TERN_OK && options->profile && job->comm->rank == 0) {
