@@ -5,7 +5,8 @@
 export TERN_THREADS=1
 make_data
 config llama fp32 >config.yaml
-short=(--set reclaim.hang_seconds=3 --set train.steps=100000 --set train.eval_every=0 --set checkpoint.every_steps=0)
+short=(--set reclaim.hang_seconds=3 --set train.steps=100000 --set train.eval_every=0 --set checkpoint.every_steps=0
+    --set checkpoint.snapshot_every_steps=0)
 
 # ledger RUN EXPRESSION: a Python expression over the object of tern ledger --json
 ledger() {
