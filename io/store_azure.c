@@ -330,7 +330,7 @@ static tern_status begin(struct tern_store *store,
     return status == TERN_ERR_CANCELLED ? status : TERN_OK; /* else all is sent anew */
 }
 
-static bool is_same(const struct tern_store_part *part, const void *data, size_t bytes)
+static bool is_same(struct tern_store_part *part, const void *data, size_t bytes)
 {
     char id[ID_BASE64_BYTES];
     block_id(part->number, data, bytes, id);

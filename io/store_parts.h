@@ -228,8 +228,8 @@ struct tern_store_backend {
                          struct tern_store_upload *upload,
                          struct tern_store_part *parts,
                          int capacity);
-    /* True: a part that is there already is the same as these bytes. NULL: none ever is there. */
-    bool (*is_same)(const struct tern_store_part *part, const void *data, size_t bytes);
+    /* True: a part that is there already is the same as these bytes; what complete needs is filled in. NULL: none ever is there. */
+    bool (*is_same)(struct tern_store_part *part, const void *data, size_t bytes);
     tern_status (*part)(struct tern_store *store,
                         struct tern_store_conn *conn,
                         const struct tern_store_upload *upload,

@@ -24,7 +24,7 @@ tern_status tern_s3_begin(struct tern_store *store,
                           struct tern_store_upload *upload,
                           struct tern_store_part *parts,
                           int capacity);
-bool tern_s3_is_same(const struct tern_store_part *part, const void *data, size_t bytes);
+bool tern_s3_is_same(struct tern_store_part *part, const void *data, size_t bytes);
 tern_status tern_s3_part(struct tern_store *store,
                          struct tern_store_conn *conn,
                          const struct tern_store_upload *upload,

@@ -225,18 +225,19 @@ tern_status tern_s3_begin(struct tern_store *store,
 
 /* ---- parts ---- */
 
-bool tern_s3_is_same(const struct tern_store_part *part, const void *data, size_t bytes)
+bool tern_s3_is_same(struct tern_store_part *part, const void *data, size_t bytes)
 {
     uint8_t digest[TERN_SHA256_BYTES];
     char text[TERN_SHA256_HEX_BYTES];
     if (part->bytes != (int64_t)bytes || part->etag[0] == '\0') {
         return false;
     }
+    tern_sha256(data, bytes, digest);
+    tern_base64(digest, sizeof digest, text);
     if (part->sha256[0] != '\0') {
-        tern_sha256(data, bytes, digest);
-        tern_base64(digest, sizeof digest, text);
         return strcmp(text, part->sha256) == 0;
     }
+    memcpy(part->sha256, text, TERN_SHA256_BASE64_BYTES);
     const char *etag = part->etag + (part->etag[0] == '"');
     tern_md5(data, bytes, digest);
     tern_hex(digest, TERN_MD5_BYTES, text);
@@ -274,7 +275,8 @@ tern_status tern_s3_part(struct tern_store *store,
     return status;
 }
 
-static tern_status print_parts(const struct tern_store_part *parts,
+static tern_status print_parts(const struct tern_store *store,
+                               const struct tern_store_part *parts,
                                int count,
                                struct tern_text *out)
 {
@@ -284,7 +286,7 @@ static tern_status print_parts(const struct tern_store_part *parts,
             tern_text_printf(out, "<Part><PartNumber>%d</PartNumber><ETag>", parts[i].number));
         TERN_RETURN_IF_ERR(tern_xml_quote(out, parts[i].etag));
         TERN_RETURN_IF_ERR(tern_text_printf(out, "</ETag>"));
-        if (parts[i].sha256[0] != '\0') {
+        if (!store->is_google) {
             TERN_RETURN_IF_ERR(
                 tern_text_printf(out, "<ChecksumSHA256>%s</ChecksumSHA256>", parts[i].sha256));
         }
@@ -300,7 +302,7 @@ tern_status tern_s3_complete(struct tern_store *store,
                              int count)
 {
     struct tern_text body = {0};
-    tern_status status = print_parts(parts, count, &body);
+    tern_status status = print_parts(store, parts, count, &body);
     struct tern_store_request request = {
         .method = "POST",
         .key = upload->key,

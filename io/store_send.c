@@ -247,7 +247,7 @@ static enum verdict judge(struct tern_store *store,
                  request->method);
         return AGAIN;
     }
-    bool has_error_body = is_good && request->root != NULL && strcmp(error.root, "Error") == 0;
+    bool has_error_body = is_good && request->dst == NULL && strcmp(error.root, "Error") == 0;
     bool is_conflict = answer->status == 409 && is_passing(409, error.code);
     if (is_accepted(request, answer->status) && !has_error_body && !is_conflict) {
         return DONE;

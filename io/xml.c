@@ -157,13 +157,21 @@ static tern_status take_name(struct parser *parser, char out[TERN_XML_NAME_BYTES
     return TERN_OK;
 }
 
+static void forget_text(struct parser *parser)
+{
+    parser->text.length = 0;
+    if (parser->text.data != NULL) {
+        parser->text.data[0] = '\0';
+    }
+}
+
 static tern_status end_element(struct parser *parser)
 {
     const char *text = parser->text.data != NULL ? parser->text.data : "";
     tern_status status =
         parser->visit(parser->context, parser->depth - 1, parser->names[parser->depth - 1], text);
     parser->depth--;
-    parser->text.length = 0;
+    forget_text(parser);
     return status;
 }
 
@@ -199,8 +207,7 @@ static tern_status take_start(struct parser *parser)
     TERN_RETURN_IF_ERR(take_name(parser, name));
     TERN_RETURN_IF_ERR(skip_attributes(parser, &is_empty));
     parser->had_root = true;
-    parser->text.length = 0;
-    TERN_RETURN_IF_ERR(tern_text_append(&parser->text, "", 0));
+    forget_text(parser);
     TERN_RETURN_IF_ERR(parser->visit(parser->context, parser->depth++, name, NULL));
     return is_empty ? end_element(parser) : TERN_OK;
 }
