@@ -8,10 +8,13 @@ the fastest. mfu is Tern's own number (FLOPs of the model over the machine's mea
 same scale. ratio is Tern's tokens/s over that of the best PyTorch variant.
 
 With --save-every N the contenders are `tern train` without checkpoints and with one every N steps; how much slower it
-gets counts whole steps: the stall, and what the writing behind the following ones costs.
+gets counts whole steps: the stall, and what the writing behind the following ones costs. With --snapshot-every N the same
+of snapshots in memory; then a launch is killed after its last one, and the time is told from the start of the next
+launch's process to its state being there and to the end of its first step.
 """
 
 import argparse
+import datetime
 import json
 import os
 import shutil
@@ -19,6 +22,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PEER = os.path.join(ROOT, "bench", "peers", "pytorch_gpt2.py")
@@ -43,6 +47,7 @@ optimizer:
   clip_grad_norm: 1.0
 checkpoint:
   every_steps: {every}
+  snapshot_every_steps: {snapshot}
   keep: 2
 """
 
@@ -69,28 +74,58 @@ def write_tokens(path, count):
 class Tern:
     """`tern train` from nothing, a fresh launch each round."""
 
-    def __init__(self, args, seq, ranks, folder, every=0):
+    def __init__(self, args, seq, ranks, folder, every=0, snapshot="auto"):
         self.args, self.seq, self.ranks, self.folder, self.every = args, seq, ranks, folder, every
+        self.snapshot = snapshot
         self.name = f"tern {ranks} rank{'s' if ranks > 1 else ''} x {args.threads // ranks}"
         self.name += f", save every {every}" if every else ""
+        self.name += f", snapshot every {snapshot}" if snapshot not in ("auto", 0) else ""
         self.seconds, self.mfu, self.rss_bytes, self.losses, self.stalls = [], [], 0, [], []
+
+    def prepare(self, run, steps):
+        """Writes the config of a launch; its command."""
+        args, config = self.args, os.path.join(run, "bench.yaml")
+        with open(config, "w", encoding="utf-8") as file:
+            file.write(CONFIG.format(tokens=os.path.join(self.folder, "tokens.bin"), steps=steps, seq=self.seq,
+                                     batch=args.batch, micro=args.batch // self.ranks, lanes=self.ranks,
+                                     precision=args.precision, every=self.every, snapshot=self.snapshot))
+        command = [args.tern, "train", config, "--run-dir", os.path.join(run, "run")]
+        return ["mpirun", "-np", str(self.ranks), *command] if self.ranks > 1 else command
+
+    def launch(self, command, fault=None):
+        """*fault*: the launch is to die of it."""
+        env = os.environ | {"TERN_THREADS": str(self.args.threads // self.ranks)}
+        env |= {"TERN_FAULT": fault} if fault else {}
+        done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, check=False)
+        if (done.returncode == 0) == bool(fault):
+            fail(f"'{' '.join(command)}' ended with {done.returncode}:\n{done.stdout[-3000:]}")
+
+    def restore(self):
+        """Seconds from the start of a process that goes on from memory to its state, and to the end of its first step, and
+        what that step took."""
+        run = tempfile.mkdtemp(dir=self.folder)
+        command = self.prepare(run, self.snapshot + 2)
+        self.launch(command, f"step.end@{self.snapshot + 1}:kill")
+        started = time.time()
+        self.launch(command)
+        seen = {}
+        with open(os.path.join(run, "run", "log.jsonl"), encoding="utf-8") as file:
+            for line in file:
+                record = json.loads(line)
+                when = datetime.datetime.fromisoformat(record["time"].replace("Z", "+00:00")).timestamp()
+                if when >= started:
+                    seen.setdefault(record["kind"], (when - started, record))
+        shutil.rmtree(run)
+        source = seen["resume"][1]["source"] if "resume" in seen else "nothing"
+        if source != "shared memory":
+            fail(f"the launch after the kill went on from {source}")
+        return seen["resume"][0], seen["step"][0], seen["step"][1]["step_seconds"]
 
     def round(self):
         args = self.args
         run = tempfile.mkdtemp(dir=self.folder)
-        config = os.path.join(run, "bench.yaml")
-        with open(config, "w", encoding="utf-8") as file:
-            file.write(CONFIG.format(tokens=os.path.join(self.folder, "tokens.bin"), steps=WARMUP_STEPS + args.steps,
-                                     seq=self.seq, batch=args.batch, micro=args.batch // self.ranks, lanes=self.ranks,
-                                     precision=args.precision, every=self.every))
-        command = [args.tern, "train", config, "--run-dir", os.path.join(run, "run")]
-        if self.ranks > 1:
-            command = ["mpirun", "-np", str(self.ranks), *command]
-        env = os.environ | {"TERN_THREADS": str(args.threads // self.ranks)}
-        done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, check=False)
-        if done.returncode != 0:
-            fail(f"'{' '.join(command)}' ended with {done.returncode}:\n{done.stdout[-3000:]}")
+        self.launch(self.prepare(run, WARMUP_STEPS + args.steps))
         steps = {}
         with open(os.path.join(run, "run", "log.jsonl"), encoding="utf-8") as file:
             for line in file:
@@ -172,22 +207,36 @@ def compare(args, seq, folder):
     return report(args, seq, contenders, peers, mine)
 
 
-def compare_saving(args, seq, folder):
-    """Whole rounds with and without checkpoints, in turn: the same steps, their sum."""
+def compare_keeping(args, seq, folder, kept, what, every):
+    """Whole rounds with and without checkpoints or snapshots, in turn: the same steps, their sum."""
     print(f"GPT-2 124M, B={args.batch} T={seq}, {args.threads} threads, {args.rounds} rounds of {args.steps} steps,"
-          f" a checkpoint every {args.save_every}", flush=True)
-    plain, saving = Tern(args, seq, 1, folder), Tern(args, seq, 1, folder, args.save_every)
+          f" a {what} every {every}", flush=True)
+    plain = Tern(args, seq, kept.ranks, folder, snapshot=0)
     for number in range(args.rounds):
-        order = (plain, saving) if number % 2 == 0 else (saving, plain)
+        order = (plain, kept) if number % 2 == 0 else (kept, plain)
         for contender in order:
             contender.round()
         print(f"  round {number + 1}: " + ", ".join(
-            f"{c.name} {sum(c.seconds[-args.steps:]) / args.steps:.3f} s a step" for c in (plain, saving)), flush=True)
-    saves = sum(stall > 0 for stall in saving.stalls)
-    growth = sum(saving.seconds) / sum(plain.seconds) - 1
-    print(f"  {saves} checkpoints: training time grows by {100 * growth:.1f} %, longest stall {max(saving.stalls):.3f} s")
-    return [{"name": saving.name, "batch": args.batch, "seq": seq, "threads": args.threads, "checkpoints": saves,
-             "growth": round(growth, 4), "longest_stall_seconds": max(saving.stalls)}]
+            f"{c.name} {sum(c.seconds[-args.steps:]) / args.steps:.3f} s a step" for c in (plain, kept)), flush=True)
+    count = sum(stall > 0 for stall in kept.stalls)
+    growth = sum(kept.seconds) / sum(plain.seconds) - 1
+    print(f"  {count} {what}s: training time grows by {100 * growth:.1f} %, longest stall {max(kept.stalls):.3f} s")
+    return {"name": kept.name, "batch": args.batch, "seq": seq, "threads": args.threads, f"{what}s": count,
+            "growth": round(growth, 4), "longest_stall_seconds": max(kept.stalls)}
+
+
+def compare_saving(args, seq, folder):
+    kept = Tern(args, seq, 1, folder, args.save_every, 0)
+    return [compare_keeping(args, seq, folder, kept, "checkpoint", args.save_every)]
+
+
+def compare_snapshots(args, seq, folder):
+    kept = Tern(args, seq, args.ranks, folder, 0, args.snapshot_every)
+    row = compare_keeping(args, seq, folder, kept, "snapshot", args.snapshot_every)
+    state, step, step_seconds = kept.restore()
+    print(f"  killed and started again: its state from memory after {state:.2f} s, the end of its first step after"
+          f" {step:.2f} s, of which {step_seconds:.2f} s are the step")
+    return [row | {"restore_seconds": round(state, 3), "first_step_seconds": round(step, 3)}]
 
 
 def report(args, seq, contenders, peers, mine):
@@ -221,6 +270,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="rounds (3)")
     parser.add_argument("--steps", type=int, default=4, help="counted steps a round (4)")
     parser.add_argument("--save-every", type=int, default=0, help="compare with and without checkpoints, every so many steps")
+    parser.add_argument("--snapshot-every", type=int, default=0, help="the same of snapshots in memory, and of going on from one")
+    parser.add_argument("--ranks", type=int, default=1, help="with --snapshot-every: ranks, which share the threads (1)")
     parser.add_argument("--threads", type=int, default=2, help="threads in all (2)")
     parser.add_argument("--precision", default="bf16", choices=("bf16", "fp32"), help="Tern's (bf16)")
     parser.add_argument("--peer", help="a Python that has torch, or none (tests/.venv if it is there)")
@@ -240,9 +291,10 @@ def main():
     rows = []
     with tempfile.TemporaryDirectory(prefix="tern-bench-") as folder:
         sizes = [int(seq) for seq in args.seq.split(",")]
-        write_tokens(os.path.join(folder, "tokens.bin"), (WARMUP_STEPS + args.steps + 2) * args.batch * max(sizes) + 1)
+        write_tokens(os.path.join(folder, "tokens.bin"), (WARMUP_STEPS + args.steps + args.snapshot_every + 4) * args.batch * max(sizes) + 1)
         for seq in sizes:
-            rows += compare_saving(args, seq, folder) if args.save_every else compare(args, seq, folder)
+            rows += (compare_snapshots if args.snapshot_every else compare_saving if args.save_every else compare)(
+                args, seq, folder)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump(rows, file, indent=1)

@@ -2,7 +2,7 @@
 # train.sh - tokens per second of GPT-2 124M training: Tern against PyTorch, in turn, on the same cores, in one run.
 #
 #   bench/train.sh [--seq 256,1024] [--batch 4] [--rounds 3] [--steps 4] [--threads 2] [--precision bf16]
-#                  [--save-every N] [--peer PYTHON|none] [--build FOLDER] [--json FILE]
+#                  [--save-every N | --snapshot-every N [--ranks N]] [--peer PYTHON|none] [--build FOLDER] [--json FILE]
 #
 # PYTHON is an interpreter that has torch; default: tests/.venv (made by tests/oracles.sh) if it is there. Builds the
 # release preset first unless --build names a folder with bin/tern. `bench/train.sh --help` explains the numbers.

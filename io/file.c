@@ -115,9 +115,9 @@ int tern_file_fault(enum tern_fault_point point)
 
 /* write(2) behind the fault point; `short` writes half of what was asked. -1 and errno on failure.
  */
-static ssize_t write_once(int fd, const void *data, size_t bytes)
+static ssize_t write_once(int fd, const void *data, size_t bytes, enum tern_fault_point point)
 {
-    switch (tern_fault_pass(TERN_FAULT_FILE_WRITE)) {
+    switch (tern_fault_pass(point)) {
     case TERN_FAULT_ENOSPC:
         errno = ENOSPC;
         return -1;
@@ -132,11 +132,11 @@ static ssize_t write_once(int fd, const void *data, size_t bytes)
 }
 
 /* Returns 0 or an errno. */
-static int write_all(int fd, const void *data, size_t bytes)
+static int write_all(int fd, const void *data, size_t bytes, enum tern_fault_point point)
 {
     const char *from = data;
     while (bytes > 0) {
-        ssize_t done = write_once(fd, from, bytes);
+        ssize_t done = write_once(fd, from, bytes, point);
         if (done < 0 && errno == EINTR) {
             continue;
         }
@@ -292,7 +292,7 @@ tern_status tern_file_replace(const char *path, const void *data, size_t bytes)
         return tern_fail_errno(TERN_ERR_IO, error != 0 ? error : errno, "cannot create '%s'",
                                temporary);
     }
-    error = write_all(fd, data, bytes);
+    error = write_all(fd, data, bytes, TERN_FAULT_FILE_WRITE);
     if (error == 0) {
         error = sync_fd(fd);
     }
@@ -311,21 +311,54 @@ tern_status tern_file_replace(const char *path, const void *data, size_t bytes)
     return status;
 }
 
-tern_status tern_file_append(const char *path, const void *data, size_t bytes)
+static tern_status append(const char *path,
+                          const void *data,
+                          size_t bytes,
+                          enum tern_fault_point point,
+                          bool is_whole)
 {
-    int error = tern_file_fault(TERN_FAULT_FILE_OPEN);
-    int fd = error == 0 ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : -1;
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (fd < 0) {
-        return tern_fail_errno(TERN_ERR_IO, error != 0 ? error : errno,
-                               "cannot open '%s' for appending", path);
+        return tern_fail_errno(TERN_ERR_IO, errno, "cannot open '%s' for appending", path);
     }
-    error = write_all(fd, data, bytes);
+    struct stat info;
+    bool is_known = fstat(fd, &info) == 0;
+    int error = write_all(fd, data, bytes, point);
+    if (error != 0 && is_whole && (!is_known || ftruncate(fd, info.st_size) != 0)) {
+        error = errno; /* what went out in part stays */
+    }
     if (close(fd) != 0 && error == 0) {
         error = errno;
     }
     return error == 0 ? TERN_OK
                       : tern_fail_errno(TERN_ERR_IO, error, "cannot append %zu bytes to '%s'",
                                         bytes, path);
+}
+
+tern_status tern_file_append_whole(const char *path,
+                                   const void *data,
+                                   size_t bytes,
+                                   enum tern_fault_point point)
+{
+    return append(path, data, bytes, point, true);
+}
+
+tern_status tern_file_append(const char *path, const void *data, size_t bytes)
+{
+    int error = tern_file_fault(TERN_FAULT_FILE_OPEN);
+    return error == 0 ? append(path, data, bytes, TERN_FAULT_FILE_WRITE, false)
+                      : tern_fail_errno(TERN_ERR_IO, error, "cannot open '%s' for appending", path);
+}
+
+bool tern_file_is_torn(const char *path)
+{
+    struct tern_map map;
+    if (!tern_file_exists(path) || tern_map_open(path, &map) != TERN_OK) {
+        return false;
+    }
+    bool is_torn = map.bytes > 0 && map.data[map.bytes - 1] != '\n';
+    tern_map_close(&map);
+    return is_torn;
 }
 
 tern_status tern_file_remove(const char *path)

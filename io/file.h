@@ -36,6 +36,14 @@ TERN_MUST_CHECK tern_status tern_file_read(const char *path,
 TERN_MUST_CHECK tern_status tern_file_replace(const char *path, const void *data, size_t bytes);
 /* Appends with one write call (log lines). The file is created if need be. */
 TERN_MUST_CHECK tern_status tern_file_append(const char *path, const void *data, size_t bytes);
+/* The same, and what went out in part is taken back (one writer; a process that dies meanwhile leaves it). With a fault point
+ * of its own, for what is written beside a run at times of its own. */
+TERN_MUST_CHECK tern_status tern_file_append_whole(const char *path,
+                                                   const void *data,
+                                                   size_t bytes,
+                                                   enum tern_fault_point point);
+/* The file ends inside a line: an append that failed half-way left it so. */
+bool tern_file_is_torn(const char *path);
 TERN_MUST_CHECK tern_status tern_file_remove(const char *path); /* a missing file is fine */
 TERN_MUST_CHECK tern_status tern_file_remove_tree(const char *path);
 TERN_MUST_CHECK tern_status tern_file_rename(const char *from,

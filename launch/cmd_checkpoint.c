@@ -7,8 +7,10 @@
 #include "launch/checkpoint_remote.h"
 #include "launch/commands.h"
 #include "launch/options.h"
+#include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/text.h"
+#include "runtime/observe/ledger_print.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -118,6 +120,26 @@ tern_status tern_checkpoint_print(const struct tern_ckpt_entry *entry, bool is_j
     return TERN_OK;
 }
 
+/* What the run has cost so far, for people: a run without a ledger, or with a damaged one, still has its checkpoints. */
+static void say_ledger(const char *run_dir)
+{
+    char path[TERN_PATH_BYTES];
+    struct tern_ledger_account account;
+    struct tern_text line;
+    if (tern_path_join(path, run_dir, "ledger.csv") != TERN_OK || !tern_file_exists(path)) {
+        return;
+    }
+    tern_text_init(&line);
+    if (tern_ledger_read(path, -1, &account) != TERN_OK ||
+        tern_ledger_print_line(&account, &line) != TERN_OK) {
+        tern_log_warn("%s", tern_detail());
+    } else {
+        tern_log_info("ledger: %s", line.data);
+    }
+    tern_text_fini(&line);
+    tern_ledger_account_fini(&account);
+}
+
 static tern_status run_list(int argc, char **argv, int *exit_code)
 {
     (void)exit_code;
@@ -131,7 +153,7 @@ static tern_status run_list(int argc, char **argv, int *exit_code)
         .summary = "Lists the committed checkpoints of a run directory or an object store, oldest "
                    "first. Looks at "
                    "manifests and file "
-                   "sizes; 'verify' reads everything.",
+                   "sizes; 'verify' reads everything. What the run has cost is said on stderr.",
         .example = "tern checkpoint list runs/bible",
         .options = options,
         .option_count = 1,
@@ -157,6 +179,9 @@ static tern_status run_list(int argc, char **argv, int *exit_code)
         status = tern_checkpoint_print(&entries[i], is_json);
     }
     tern_free(entries);
+    if (status == TERN_OK && !is_json) {
+        say_ledger(target.path);
+    }
     return status;
 }
 

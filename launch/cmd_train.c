@@ -48,6 +48,8 @@ static tern_status run(bool is_finetune, int argc, char **argv, int *exit_code)
     static const char *const resume_words[] = {"auto", "never", "required", NULL};
     const char *run_dir = "run";
     struct tern_option_list overrides = {0};
+    const char *metrics_host = "127.0.0.1";
+    int64_t metrics_port = -1;
     int resume = TERN_RESUME_AUTO;
     bool dry_run = false;
     bool profile = false;
@@ -70,6 +72,19 @@ static tern_status run(bool is_finetune, int argc, char **argv, int *exit_code)
          .choices = resume_words,
          .help = "auto: from the newest good checkpoint if there is one; never; required (default: "
                  "auto)"},
+        {.name = "metrics-port",
+         .kind = TERN_OPTION_I64,
+         .target = &metrics_port,
+         .value_name = "N",
+         .help = "serve /metrics for Prometheus on this port of rank 0's host; 0: any free one, "
+                 "which is printed (default: none)",
+         .min = 0,
+         .max = 65535},
+        {.name = "metrics-host",
+         .kind = TERN_OPTION_STRING,
+         .target = &metrics_host,
+         .value_name = "H",
+         .help = "address to serve /metrics on (default: 127.0.0.1, this machine only)"},
         {.name = "dry-run",
          .kind = TERN_OPTION_FLAG,
          .target = &dry_run,
@@ -110,6 +125,8 @@ static tern_status run(bool is_finetune, int argc, char **argv, int *exit_code)
                                      .run_dir = run_dir,
                                      .launch_id = getenv("TERN_LAUNCH_ID"),
                                      .resume = (enum tern_resume)resume,
+                                     .metrics_host = metrics_host,
+                                     .metrics_port = (int)metrics_port,
                                      .dry_run = dry_run,
                                      .profile = profile},
         exit_code);

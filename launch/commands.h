@@ -17,6 +17,7 @@ tern_status tern_command_export(int argc, char **argv, int *exit_code);
 tern_status tern_command_tokenizer(int argc, char **argv, int *exit_code);
 tern_status tern_command_data(int argc, char **argv, int *exit_code);
 tern_status tern_command_checkpoint(int argc, char **argv, int *exit_code);
+tern_status tern_command_ledger(int argc, char **argv, int *exit_code);
 tern_status tern_command_doctor(int argc, char **argv, int *exit_code);
 
 #endif

@@ -30,6 +30,7 @@ static const struct command g_commands[] = {
     {"tokenizer", tern_command_tokenizer, "train a tokenizer, encode, decode"},
     {"data", tern_command_data, "turn text into token shards, and look into them"},
     {"checkpoint", tern_command_checkpoint, "list, verify, digest, prune and pull checkpoints"},
+    {"ledger", tern_command_ledger, "where a run's time and money went"},
     {"doctor", tern_command_doctor, "what this machine is, what tern will use, what is wrong"},
 };
 /* clang-format on */

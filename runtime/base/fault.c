@@ -35,6 +35,10 @@ static const struct {
     [TERN_FAULT_CKPT_LATEST] = {"ckpt.latest", "before LATEST is replaced"},
     [TERN_FAULT_CKPT_PRUNE] = {"ckpt.prune", "before an old checkpoint is removed"},
     [TERN_FAULT_CKPT_RESTORE] = {"ckpt.restore", "before a checkpoint is read back"},
+    [TERN_FAULT_MEMORY_COPY] = {"memory.copy", "before the state is copied to shared memory"},
+    [TERN_FAULT_MEMORY_SEAL] = {"memory.seal", "before a snapshot in memory is sealed"},
+    [TERN_FAULT_MEMORY_PEER] = {"memory.peer", "before a piece of a snapshot goes to a peer"},
+    [TERN_FAULT_MEMORY_RESTORE] = {"memory.restore", "before a snapshot in memory is read back"},
     [TERN_FAULT_LAUNCH_RECORD] = {"launch.record", "before a launch record is written"},
     [TERN_FAULT_COMM_SEND] = {"comm.send", "before one message to a peer"},
     [TERN_FAULT_COMM_COLLECTIVE] = {"comm.collective", "before one collective between GPUs"},
@@ -47,6 +51,8 @@ static const struct {
                                                      "there"},
     [TERN_FAULT_STORE_MANIFEST] = {"store.manifest", "before a manifest is sent to a store"},
     [TERN_FAULT_STORE_GET] = {"store.get", "before bytes are fetched from a store"},
+    [TERN_FAULT_OBSERVE_APPEND] = {"observe.append",
+                                   "one write call to ledger.csv or TensorBoard's events"},
 };
 
 static const struct {

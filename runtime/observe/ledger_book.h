@@ -57,7 +57,7 @@ struct tern_ledger_row {
     char currency[TERN_LEDGER_CURRENCY_BYTES];
     int64_t first_step,
         last_step;  /* steps that were done at the beginning and at the end; -1: not known yet */
-    int64_t tokens; /* of those steps */
+    int64_t tokens; /* that the run has trained on up to last_step */
     int64_t us[TERN_LEDGER_KIND_COUNT]; /* of one machine */
     int64_t unfinished_us; /* of us[PRODUCTIVE]: of the step after last_step, which was under way */
 };
@@ -75,14 +75,14 @@ struct tern_ledger_launch {
     char launch[TERN_LEDGER_LAUNCH_BYTES];
     enum tern_ledger_state state; /* of its last row: running if it was killed */
     int64_t from_us, to_us;       /* of its first row that is not restart, and its last */
-    int64_t gap_us;               /* between launches, before it: restart */
+    int64_t gap_us;               /* of us[RESTART]: between launches, before it */
     int machines, ranks;
     double price;
     char currency[TERN_LEDGER_CURRENCY_BYTES];
     int64_t first_step, last_step; /* -1: it never came to steps */
-    int64_t tokens;                /* that were kept */
-    int64_t us
-        [TERN_LEDGER_KIND_COUNT]; /* of one machine, after lost steps are found; restart is gap_us too */
+    int64_t first_tokens, last_tokens;
+    int64_t tokens;                     /* that were kept */
+    int64_t us[TERN_LEDGER_KIND_COUNT]; /* of one machine, after lost steps are found */
 };
 
 /* Sums over machines. */
@@ -105,6 +105,9 @@ struct tern_ledger_account {
 TERN_MUST_CHECK tern_status tern_ledger_read(const char *path,
                                              int64_t resume_step,
                                              struct tern_ledger_account *out);
+/* Adds a launch to the sums, not to the list. */
+void tern_ledger_account_add(struct tern_ledger_account *account,
+                             const struct tern_ledger_launch *launch);
 void tern_ledger_account_fini(struct tern_ledger_account *account);
 /* Effective training time: productive share of all machine-seconds, 0 to 1; 0 when there are none. */
 double tern_ledger_ratio(const struct tern_ledger_account *account);

@@ -19,18 +19,6 @@ enum {
     BAR_WIDTH = 30
 };
 
-/* The file ends inside a line: a write that failed half-way left it so. */
-static bool is_torn(const char *path)
-{
-    struct tern_map map;
-    if (!tern_file_exists(path) || tern_map_open(path, &map) != TERN_OK) {
-        return false;
-    }
-    bool torn = map.bytes > 0 && map.data[map.bytes - 1] != '\n';
-    tern_map_close(&map);
-    return torn;
-}
-
 tern_status tern_step_log_open(struct tern_step_log *log,
                                const char *run_dir,
                                int64_t first_step,
@@ -39,7 +27,7 @@ tern_status tern_step_log_open(struct tern_step_log *log,
     *log = (struct tern_step_log){
         .steps = steps, .first_step = first_step, .started = tern_clock_seconds()};
     TERN_RETURN_IF_ERR(tern_path_join(log->path, run_dir, "log.jsonl"));
-    log->is_torn = is_torn(log->path);
+    log->is_torn = tern_file_is_torn(log->path);
     return TERN_OK;
 }
 
@@ -61,7 +49,7 @@ static void append(struct tern_step_log *log, const char *line, size_t length)
         tern_log_warn("%s: records are lost until it can be written again, training goes on",
                       tern_detail());
     }
-    log->is_torn = is_torn(log->path);
+    log->is_torn = tern_file_is_torn(log->path);
 }
 
 int64_t tern_rss_bytes(void)

@@ -25,6 +25,10 @@ TERN_MUST_CHECK tern_status tern_heartbeat_open(const struct tern_heartbeat_opti
                                                 struct tern_heartbeat **out);
 /* Where this rank is from now on. Costs a few stores. NULL is fine, here and below. */
 void tern_heartbeat_mark(struct tern_heartbeat *heartbeat, enum tern_phase phase, int64_t step);
+/* Of a rank; "" of NULL: not known. Lives as long as the heartbeat. */
+const char *tern_heartbeat_host(const struct tern_heartbeat *heartbeat, int rank);
+/* There is a verdict: all has been said, and the process is about to end. */
+bool tern_heartbeat_is_over(const struct tern_heartbeat *heartbeat);
 /* This rank has ended well, or says itself why it did not: from now on nobody misses it. */
 void tern_heartbeat_rest(struct tern_heartbeat *heartbeat);
 void tern_heartbeat_close(struct tern_heartbeat *heartbeat);

@@ -38,7 +38,7 @@ struct tern_pulse {
 /* A rank as the judge sees it. */
 struct tern_pulse_view {
     struct tern_pulse pulse;
-    bool is_watched;   /* it has said something once */
+    bool is_watched;   /* there was a connection to it */
     int64_t silent_ns; /* since it was last heard */
     int64_t lost_ns;   /* since its connection broke; -1: it is there */
     const char *host;
@@ -66,15 +66,16 @@ bool tern_pulse_is_late(const struct tern_pulse_view *views,
 
 /* Slow ranks, from the seconds that each rank computed in a step, a lane: means that forget. */
 struct tern_stragglers {
-    double *means;  /* (size), seconds; owned by whoever made it */
-    double *sorted; /* (size): scratch */
-    int *named;     /* (size): steps since it was named; 0: it is not */
+    double
+        *means; /* (size), seconds; the three are owned by whoever made them, and begin as zeros */
+    double *sorted;  /* (size): scratch */
+    int *slow_steps; /* (size): for how many steps in a row it has been slow */
     int size;
     int64_t steps; /* seen */
 };
 
-/* seconds (size): of this step; 0 of a rank: not known. Returns the rank to name now, *factor_out: how many times the median
- * of all ranks it takes; -1: none. *is_over_out: the rank was slow and is no more. */
+/* seconds (size): of this step; 0 of any rank: not known, and nothing is learned. Returns the rank to name now, and how
+ * many times the median of all ranks it takes; -1: none. *is_over_out: it was named, and is slow no more. */
 int tern_stragglers_add(struct tern_stragglers *stragglers,
                         const double *seconds,
                         double *factor_out,

@@ -25,6 +25,7 @@ static const char *const g_formats[] = {"text", "chat", NULL};
 static const char *const g_precisions[] = {"bf16", "fp32", NULL};
 static const char *const g_recomputes[] = {"none", "attention", "block", NULL};
 static const char *const g_nonfinites[] = {"stop", "skip", NULL};
+static const char *const g_pricings[] = {"on_demand", "spot", "committed", NULL};
 static const char *const g_schedules[] = {"cosine", "linear", "constant", "wsd", NULL};
 _Static_assert(sizeof g_families / sizeof g_families[0] == TERN_FAMILY_COUNT + 1, "one a family");
 
@@ -161,17 +162,30 @@ static const struct tern_config_row g_rows[] = {
      "0", "bytes", "a second that each rank sends at most; 0: no limit"},
 
     {"reclaim", "notices", TERN_CONFIG_STRINGS, AT(reclaim.notices), 0, 0, 0, NULL,
-     "[signal, file]", "",
-     "what announces that the machine goes away: signal, file, aws, azure, gcp, slurm; auto: the "
-     "cloud or Slurm that this turns out to be"},
+     "[signal, file]", "", "what announces that the machine goes away: signal, file"},
     {"reclaim", "deadline_seconds", TERN_CONFIG_F64, AT(reclaim.deadline_seconds), 0, ABOVE_0,
-     86400, NULL, "25", "seconds", "from a notice that says no time to the end of the machine"},
-    {"reclaim", "end_time", TERN_CONFIG_STRING, AT(reclaim.end_time), 0, 0, 0, NULL, NULL, "",
-     "when the machine is known to go, such as 2026-01-31T11:30:00Z; the run ends before it"},
-    {"reclaim", "poll_seconds", TERN_CONFIG_F64, AT(reclaim.poll_seconds), 0, 0, 3600, NULL, "0",
-     "seconds", "between two looks at a source; 0: aws 5, azure 1, gcp 1, slurm 60"},
-    {"reclaim", "approve", TERN_CONFIG_BOOL, AT(reclaim.approve), 0, 0, 0, NULL, "true", "",
-     "azure: when all is saved, tell it that what it announced may begin"},
+     86400, NULL, "25", "seconds", "from the notice to the end of the machine"},
+    {"reclaim", "mtbf_seconds", TERN_CONFIG_F64, AT(reclaim.mtbf_seconds), 0, ABOVE_0, 1e9, NULL,
+     "14400", "seconds",
+     "between losses of a machine, on average: how often checkpoint.snapshot_every_steps: auto is"},
+    {"reclaim", "hang_seconds", TERN_CONFIG_F64, AT(reclaim.hang_seconds), 0, 0, 86400, NULL, "20",
+     "seconds",
+     "of a rank's silence, or of a step that also takes five times the usual, before the launch "
+     "ends with 34; 0: never"},
+
+    {"ledger", "price_per_hour", TERN_CONFIG_F64, AT(ledger.price_per_hour), 0, 0, 1e9, NULL, "0",
+     "", "of one machine, in ledger.currency; 0: not known, no costs"},
+    {"ledger", "currency", TERN_CONFIG_CHARS, AT(ledger.currency),
+     sizeof((struct tern_config_ledger *)0)->currency, 0, 0, NULL, "USD", "",
+     "three letters (ISO 4217)"},
+    {"ledger", "pricing", TERN_CONFIG_ENUM, AT(ledger.pricing), 0, 0, 0, g_pricings, "on_demand",
+     "", "what kind of price it is, for tern ledger --focus"},
+    {"ledger", "provider", TERN_CONFIG_STRING, AT(ledger.provider), 0, 0, 0, NULL, NULL, "",
+     "who is paid, for tern ledger --focus"},
+    {"ledger", "region", TERN_CONFIG_STRING, AT(ledger.region), 0, 0, 0, NULL, NULL, "",
+     "where the machines are, for tern ledger --focus"},
+    {"ledger", "instance", TERN_CONFIG_STRING, AT(ledger.instance), 0, 0, 0, NULL, NULL, "",
+     "type of machine, for tern ledger --focus"},
 
     {"lora", "rank", TERN_CONFIG_I64, AT(lora.rank), 0, 0, TERN_LORA_RANK_MAX, NULL, NULL, "",
      "tern finetune: adapters of this rank beside a frozen model; 0 or absent: train all weights"},

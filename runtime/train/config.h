@@ -34,6 +34,12 @@ enum tern_compression {
     TERN_COMPRESSION_ZSTD
 };
 
+enum tern_pricing {
+    TERN_PRICING_ON_DEMAND,
+    TERN_PRICING_SPOT,
+    TERN_PRICING_COMMITTED
+};
+
 struct tern_config_data {
     char *tokenizer; /* path; NULL: none */
     struct tern_config_strings train, val;
@@ -78,9 +84,15 @@ struct tern_config_checkpoint {
 struct tern_config_reclaim {
     struct tern_config_strings notices;
     double deadline_seconds;
-    double poll_seconds; /* 0: as each service wants it */
-    char *end_time;      /* NULL: not known */
-    bool approve;
+    double mtbf_seconds; /* between two losses of a machine */
+    double hang_seconds; /* 0: off */
+};
+
+struct tern_config_ledger {
+    double price_per_hour; /* of a machine; 0: not known */
+    char currency[8];
+    char *provider, *region, *instance; /* NULL: nobody said */
+    enum tern_pricing pricing;
 };
 
 struct tern_config_lora {
@@ -100,11 +112,12 @@ struct tern_train_config {
     struct tern_config_optimizer optimizer;
     struct tern_config_checkpoint checkpoint;
     struct tern_config_reclaim reclaim;
+    struct tern_config_ledger ledger;
     struct tern_config_lora lora;
     struct tern_config_parallel parallel;
 };
 
-/* The whole schema; rows of sections model, data, train, optimizer, checkpoint, reclaim, lora,
+/* The whole schema; rows of sections model, data, train, optimizer, checkpoint, reclaim, ledger, lora,
  * parallel. */
 extern const struct tern_config_schema tern_train_schema;
 

@@ -14,6 +14,8 @@
 #include "runtime/train/agree.h"
 #include "runtime/train/cursor.h"
 #include "runtime/train/keep.h"
+#include "runtime/train/resume.h"
+#include "runtime/train/snapshots.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -64,8 +66,7 @@ static tern_status check_config(struct tern_job *job)
     return tern_train_config_write(&job->config, &job->config_yaml);
 }
 
-/* First 64 bits of a digest in hexadecimal. */
-static uint64_t digest_bits(const char *hex)
+uint64_t tern_job_digest_bits(const char *hex)
 {
     char head[17];
     memcpy(head, hex, 16);
@@ -80,8 +81,9 @@ static tern_status check_ranks_equal(struct tern_job *job)
     char config[TERN_HASH_HEX_BYTES];
     TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_hash_file("/proc/self/exe", binary)));
     tern_hash_bytes(job->config_yaml.data, job->config_yaml.length, config);
-    TERN_RETURN_IF_ERR(tern_comm_check_equal(job->comm, "the tern program", digest_bits(binary)));
-    return tern_comm_check_equal(job->comm, "the configuration", digest_bits(config));
+    TERN_RETURN_IF_ERR(
+        tern_comm_check_equal(job->comm, "the tern program", tern_job_digest_bits(binary)));
+    return tern_comm_check_equal(job->comm, "the configuration", tern_job_digest_bits(config));
 }
 
 /* ---- run directory ---- */
@@ -95,6 +97,7 @@ static tern_status prepare_run_dir(struct tern_job *job, const struct tern_train
         TERN_RETURN_IF_ERR(tern_run_dir_name(&job->run, options->launch_id));
     }
     TERN_RETURN_IF_ERR(tern_run_dir_record(&job->run, 0, "running", 0, "started"));
+    TERN_RETURN_IF_ERR(tern_memory_run_open(job->run.path, job->run.launch_id, &job->memory_run));
     TERN_RETURN_IF_ERR(tern_ckpt_clean(job->run.path));
     int existing = 0;
     TERN_RETURN_IF_ERR(tern_ckpt_list(job->run.path, NULL, 0, &existing));
@@ -127,11 +130,10 @@ static tern_status open_run_dir(struct tern_job *job, const struct tern_train_op
     TERN_RETURN_IF_ERR(tern_comm_broadcast(job->comm, &job->run, sizeof job->run, 0));
     job->run.lock = mine.lock;
     job->run.is_locked = mine.is_locked;
+    TERN_RETURN_IF_ERR(tern_comm_broadcast(job->comm, &job->memory_run, sizeof job->memory_run, 0));
     atomic_store(&job->has_record, true);
-    if (has_notice(job, "file")) {
-        TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_notice_watch_file(job->run.path)));
-    }
-    return tern_agree(job->comm, tern_reclaim_start(job));
+    return has_notice(job, "file") ? tern_agree(job->comm, tern_notice_watch_file(job->run.path))
+                                   : TERN_OK;
 }
 
 /* Rank 0, when the run is sure to go on with them: what it is made of, for whoever serves or
@@ -303,20 +305,9 @@ static tern_status open_queues(struct tern_job *job)
     return table->queue(device, "copy", &job->copier);
 }
 
-/* On the watchdog's thread: all ranks write, none leaves before. What ended well stays as it is recorded. */
-void tern_job_record_peer_lost(void *context, const char *sentence)
-{
-    struct tern_job *job = context;
-    if (atomic_load(&job->has_record) && tern_run_dir_is_running(&job->run) &&
-        tern_run_dir_record(&job->run, job->comm->rank, "peer_lost", atomic_load(&job->steps_done),
-                            sentence) != TERN_OK) {
-        tern_log_warn("no record of the end: %s", tern_detail());
-    }
-}
-
 static tern_status open_devices(struct tern_job *job)
 {
-    const struct tern_comm_farewell farewell = {tern_job_record_peer_lost, job};
+    const struct tern_comm_farewell farewell = {tern_vitals_lose_peer, job};
     TERN_RETURN_IF_ERR(tern_compute_open(job->comm, &farewell, &job->devices));
     return tern_agree(job->comm, open_queues(job));
 }
@@ -356,10 +347,11 @@ static void write_bills(struct tern_job *job, size_t workspace)
     tern_bill_add(device, "reduction and norm",
                   state.reduce +
                       tern_stepper_bytes(&job->config, &job->state, has_own_memory(job)));
-    tern_bill_add(host, "checkpoint staging", tern_saver_bytes(&job->state));
+    tern_bill_add(host, "checkpoint staging", tern_job_staging_bytes(job));
     if (job->mirror != NULL) {
         tern_bill_add(host, "uploads", tern_mirror_bytes());
     }
+    tern_bill_add(host, "snapshots in memory", job->memory_plan.bytes);
     tern_bill_add(host, "batches", batch);
     tern_bill_add(host, "program and libraries", tern_rss_bytes());
 }
@@ -388,7 +380,8 @@ double tern_job_flops_per_token(const struct tern_job *job)
                          : tern_model_train_flops_per_token(&job->model, sequence);
 }
 
-static tern_status plan_memory(struct tern_job *job, bool print)
+/* What is trained, and which part of it is this rank's. */
+static tern_status plan_state(struct tern_job *job)
 {
     enum tern_dtype dtype =
         job->config.train.precision == TERN_PRECISION_BF16 ? TERN_BF16 : TERN_F32;
@@ -400,45 +393,76 @@ static tern_status plan_memory(struct tern_job *job, bool print)
                                              (int)job->config.train.lanes,
                                              has_own_memory(job) ? TERN_LANE_CHUNK_GPU : 0));
     job->has_state = true;
-    int64_t available = tern_memory_available_bytes();
-    int64_t device_available = 0;
-    int64_t device_total = 0;
     struct tern_pass_options options = pass_options(job);
     struct tern_op_limits limits = tern_pass_limits(&job->model, &options);
     limits.may_tune = !job->config.train.deterministic;
-    size_t workspace = 0;
-    TERN_RETURN_IF_ERR(tern_device_prepare(job->devices.device, &limits, &workspace));
-    write_bills(job, workspace);
+    enum tern_ledger_kind before = tern_ledger_enter(&job->vitals.ledger, TERN_LEDGER_COMPILE);
+    TERN_RETURN_IF_ERR(tern_device_prepare(job->devices.device, &limits, &job->workspace_bytes));
+    tern_ledger_enter(&job->vitals.ledger, before);
+    return TERN_OK;
+}
+
+static void print_plan(const struct tern_job *job, int64_t available, int64_t device_available)
+{
+    char count[TERN_TEXT_BYTES_BYTES];
+    tern_log_line(
+        "model %s, %s parameters, %s on %s (%s), %d rank%s x %d thread%s",
+        job->config.model.preset[0] != '\0' ? job->config.model.preset
+                                            : tern_family_name((int)job->config.model.family),
+        tern_text_commas(job->model.params.parameter_count, count),
+        job->model.dtype == TERN_BF16 ? "bf16" : "fp32", job->devices.device->ops->device->name,
+        tern_device_isa(job->devices.device), job->comm->size, job->comm->size == 1 ? "" : "s",
+        tern_device_threads(job->devices.device),
+        tern_device_threads(job->devices.device) == 1 ? "" : "s");
+    if (job->has_lora) {
+        tern_log_line("adapters of rank %lld, %s parameters, are trained; the model is frozen",
+                      (long long)job->lora.rank,
+                      tern_text_commas(job->lora.params.parameter_count, count));
+    }
+    if (job->device_bill.count > 0) {
+        tern_bill_print(&job->device_bill, 1, device_available);
+    }
+    tern_bill_print(&job->bill, job->comm->local_size, available);
+}
+
+static tern_status check_bills(struct tern_job *job, bool print)
+{
+    int64_t available = tern_memory_available_bytes();
+    int64_t device_available = 0;
+    int64_t device_total = 0;
     if (has_own_memory(job)) { /* the workspace is on the bill, and taken */
         TERN_RETURN_IF_ERR(job->devices.device->ops->device->memory(
             job->devices.device, &device_available, &device_total));
-        device_available += (int64_t)workspace;
+        device_available += (int64_t)job->workspace_bytes;
     }
     if (print) {
-        char count[TERN_TEXT_BYTES_BYTES];
-        tern_log_line("model %s, %s parameters, %s on %s (%s), %d rank%s x %d thread%s",
-                      job->config.model.preset[0] != '\0'
-                          ? job->config.model.preset
-                          : tern_family_name((int)job->config.model.family),
-                      tern_text_commas(job->model.params.parameter_count, count),
-                      dtype == TERN_BF16 ? "bf16" : "fp32", job->devices.device->ops->device->name,
-                      tern_device_isa(job->devices.device), job->comm->size,
-                      job->comm->size == 1 ? "" : "s", tern_device_threads(job->devices.device),
-                      tern_device_threads(job->devices.device) == 1 ? "" : "s");
-        if (job->has_lora) {
-            tern_log_line("adapters of rank %lld, %s parameters, are trained; the model is frozen",
-                          (long long)job->lora.rank,
-                          tern_text_commas(job->lora.params.parameter_count, count));
-        }
-        if (job->device_bill.count > 0) {
-            tern_bill_print(&job->device_bill, 1, device_available);
-        }
-        tern_bill_print(&job->bill, job->comm->local_size, available);
+        print_plan(job, available, device_available);
     }
     if (job->device_bill.count > 0) {
         TERN_RETURN_IF_ERR(tern_bill_check(&job->device_bill, 1, device_available));
     }
     return tern_bill_check(&job->bill, job->comm->local_size, available);
+}
+
+/* Snapshots are a choice, training is not: with too little memory for both they are off. */
+static tern_status plan_snapshots(struct tern_job *job)
+{
+    write_bills(job, job->workspace_bytes);
+    int64_t block = 0;
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_job_block_bytes(job, &block)));
+    int64_t needed = tern_bill_total(&job->bill) + 2 * block;
+    bool fits = needed < tern_memory_available_bytes() / job->comm->local_size * 95 / 100;
+    TERN_RETURN_IF_ERR(tern_job_plan_memory(job, block, fits));
+    job->bill.count = job->device_bill.count = 0; /* again, with them */
+    write_bills(job, job->workspace_bytes);
+    return TERN_OK;
+}
+
+static tern_status plan_memory(struct tern_job *job, bool print)
+{
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, plan_state(job)));
+    TERN_RETURN_IF_ERR(plan_snapshots(job));
+    return tern_agree(job->comm, check_bills(job, print));
 }
 
 static tern_status take_memory(struct tern_job *job)
@@ -457,169 +481,19 @@ static tern_status take_memory(struct tern_job *job)
         .reader = job->reader,
         .uploader = job->uploader,
     };
-    TERN_RETURN_IF_ERR(
-        tern_stepper_create(&job->config, &job->state, &queues, job->pass, &job->stepper));
-    TERN_RETURN_IF_ERR(tern_mirror_start(job->mirror, job->run.path));
-    return tern_saver_create(&job->config, job->run.path, &job->state, &job->saver);
+    return tern_stepper_create(&job->config, &job->state, &queues, job->pass, &job->stepper);
 }
 
-/* ---- state ---- */
-
-/* Rank 0: the newest good checkpoint, on disk or, where that is newer, from the bucket. */
-static tern_status find_newest(struct tern_job *job)
+/* What keeps the state: memory first. */
+static tern_status open_saver(struct tern_job *job)
 {
-    struct tern_job_checkpoint *found = &job->found;
-    tern_status status = tern_ckpt_find(job->run.path, found->path, &found->step);
-    if (job->mirror == NULL ||
-        (status != TERN_OK && status != TERN_ERR_NOT_FOUND && status != TERN_ERR_CORRUPT)) {
-        return status;
-    }
-    TERN_RETURN_IF_ERR(
-        tern_mirror_pull(job->mirror, job->run.path, status, found->step, &job->pulled_step));
-    return tern_ckpt_find(job->run.path, found->path, &found->step);
+    TERN_RETURN_IF_ERR(tern_job_open_memory(job));
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_mirror_start(job->mirror, job->run.path)));
+    return tern_agree(job->comm, tern_saver_create(&job->config, job->run.path, &job->state,
+                                                   job->memory, &job->saver));
 }
 
-/* Rank 0 looks for the newest good checkpoint; all learn which. */
-static tern_status find_checkpoint(struct tern_job *job, enum tern_resume resume)
-{
-    struct tern_job_checkpoint *found = &job->found;
-    tern_status status = tern_mirror_create(&job->config.checkpoint, job->comm, &job->mirror);
-    TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
-    if (job->comm->rank == 0 && resume == TERN_RESUME_NEVER) {
-        status = tern_mirror_check_empty(job->mirror);
-    }
-    if (job->comm->rank == 0 && resume != TERN_RESUME_NEVER) {
-        status = find_newest(job);
-        found->is_there = status == TERN_OK;
-        if (status == TERN_ERR_NOT_FOUND) {
-            status = resume == TERN_RESUME_AUTO ? TERN_OK /* a new run */
-                                                : tern_fail_prefix(status, "--resume required");
-        } else if (status == TERN_ERR_CORRUPT) {
-            status = tern_fail(status, "%s; to start anew choose another --run-dir", tern_detail());
-        }
-    }
-    TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
-    return tern_comm_broadcast(job->comm, found, sizeof *found, 0);
-}
-
-static void warn_differences(const struct tern_job *job, const struct tern_cursor *cursor)
-{
-    if (job->comm->rank != 0) {
-        return;
-    }
-    if (strcmp(cursor->isa, tern_device_isa(job->devices.device)) != 0) {
-        tern_log_warn("the checkpoint was computed with CPU level %s, this machine uses %s: the "
-                      "run goes on, its bits will "
-                      "differ from one that stayed; TERN_CPU_ISA pins a level",
-                      cursor->isa, tern_device_isa(job->devices.device));
-    }
-    if (cursor->seed != job->config.train.seed) {
-        tern_log_warn("train.seed is %lld, the checkpoint's was %lld: the order of the data "
-                      "changes from here on",
-                      (long long)job->config.train.seed, (long long)cursor->seed);
-    }
-    if (cursor->data_id[0] != '\0' && strcmp(cursor->data_id, job->data_id) != 0) {
-        tern_log_warn("data.train is not what the checkpoint was trained on (digest %s, the "
-                      "checkpoint's was %s): the run goes on with what is there now",
-                      job->data_id, cursor->data_id);
-    }
-    int64_t samples = cursor->step * job->config.train.global_batch;
-    if (cursor->samples != samples) {
-        tern_log_warn(
-            "train.global_batch is %lld, the checkpoint's %lld steps took %lld sequences: "
-            "the run goes on with sequence %lld, so some come again or are left out",
-            (long long)job->config.train.global_batch, (long long)cursor->step,
-            (long long)cursor->samples, (long long)samples);
-    }
-}
-
-static tern_status restore(struct tern_job *job)
-{
-    struct tern_ckpt_reader *reader = NULL;
-    struct tern_cursor cursor;
-    tern_status status = TERN_OK;
-    int error = tern_file_fault(TERN_FAULT_CKPT_RESTORE);
-    if (error != 0) {
-        status = tern_fail_errno(TERN_ERR_IO, error, "cannot read the checkpoint");
-        goto out;
-    }
-    TERN_GOTO_IF_ERR(status, tern_ckpt_open(job->found.path, &reader), out);
-    TERN_GOTO_IF_ERR(status, tern_cursor_read(tern_ckpt_state_json(reader), &cursor, NULL), out);
-    if (job->is_finetuned && cursor.base[0] == '\0') {
-        status = tern_fail(TERN_ERR_CONFIG,
-                           "is of a run that began from a seed, not as %s; choose "
-                           "another --run-dir",
-                           job->origin.name);
-        goto out;
-    }
-    if (!job->is_finetuned && cursor.base[0] != '\0') {
-        status = tern_fail(TERN_ERR_CONFIG,
-                           "is of a run that began as %s: 'tern finetune' goes on "
-                           "with it",
-                           cursor.base);
-        goto out;
-    }
-    TERN_GOTO_IF_ERR(status, tern_train_state_load(&job->state, reader), out);
-    snprintf(job->base, sizeof job->base, "%s", cursor.base);
-    snprintf(job->base_hash, sizeof job->base_hash, "%s", cursor.base_hash);
-    job->state.step = cursor.step;
-    job->state.updates = cursor.updates;
-    job->state.tokens = cursor.tokens;
-    snprintf(job->resumed_from, sizeof job->resumed_from, "step-%08lld", (long long)cursor.step);
-    warn_differences(job, &cursor);
-out:
-    tern_ckpt_close(reader);
-    return status != TERN_OK ? tern_fail_prefix(status, "%s", job->found.path) : TERN_OK;
-}
-
-/* A run of its own, or the MODEL's weights as they are. */
-static tern_status begin(struct tern_job *job)
-{
-    if (!job->is_finetuned) {
-        return tern_train_state_init(&job->state, (uint64_t)job->config.train.seed,
-                                     job->devices.compute.threads);
-    }
-    struct tern_weights *weights = job->origin.weights;
-    if (weights == NULL) { /* its checkpoints were there when the config was read */
-        return tern_fail(TERN_ERR_CORRUPT, "%s: its checkpoints are gone", job->run.path);
-    }
-    snprintf(job->base, sizeof job->base, "%s", tern_weights_path(weights));
-    if (job->comm->rank == 0) {
-        tern_log_info("starting from %s", job->base);
-    }
-    return job->has_lora ? tern_train_state_init(&job->state, (uint64_t)job->config.train.seed,
-                                                 job->devices.compute.threads)
-                         : tern_train_state_adopt_model(&job->state, weights);
-}
-
-/* Adapters: the model beside them, the same on every rank and the same as ever. */
-static tern_status freeze(struct tern_job *job)
-{
-    if (!job->has_lora) {
-        return TERN_OK;
-    }
-    TERN_RETURN_IF_ERR(
-        tern_agree(job->comm, tern_origin_freeze(&job->origin, job->base, &job->model,
-                                                 job->devices.device, job->base_hash)));
-    tern_pass_freeze(job->pass, job->origin.frozen);
-    return tern_comm_check_equal(job->comm, "the model that is adapted",
-                                 digest_bits(job->base_hash));
-}
-
-/* Every rank has its own part before any waits for the others' parts. */
-static tern_status open_state(struct tern_job *job)
-{
-    tern_status status = job->found.is_there ? restore(job) : begin(job);
-    TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
-    TERN_RETURN_IF_ERR(freeze(job));
-    tern_origin_close_files(&job->origin);
-    TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_train_state_publish(&job->state)));
-    if (job->found.is_there && job->comm->rank == 0) {
-        tern_log_info("resuming from %s, step %lld of %lld", job->resumed_from,
-                      (long long)job->state.step, (long long)job->steps);
-    }
-    return TERN_OK;
-}
+/* ---- the start ---- */
 
 static tern_status start_batches(struct tern_job *job)
 {
@@ -693,7 +567,7 @@ static tern_status join_ranks(struct tern_job *job, const struct tern_train_opti
 static tern_status open_dry(struct tern_job *job)
 {
     TERN_RETURN_IF_ERR(tern_agree(job->comm, find_data(job)));
-    return tern_agree(job->comm, plan_memory(job, job->comm->rank == 0));
+    return plan_memory(job, job->comm->rank == 0);
 }
 
 tern_status tern_job_open(struct tern_job *job, const struct tern_train_options *options)
@@ -706,27 +580,31 @@ tern_status tern_job_open(struct tern_job *job, const struct tern_train_options 
         return open_dry(job);
     }
     TERN_RETURN_IF_ERR(open_run_dir(job, options));
-    TERN_RETURN_IF_ERR(find_checkpoint(job, options->resume));
+    TERN_RETURN_IF_ERR(tern_vitals_open_ledger(job));
+    tern_ledger_enter(&job->vitals.ledger, TERN_LEDGER_LOAD);
+    TERN_RETURN_IF_ERR(tern_job_find_state(job, options->resume));
     if (job->found.is_there && job->found.step >= job->steps) {
         job->is_done = true;
         job->state.step = job->found.step;
         return TERN_OK;
     }
     TERN_RETURN_IF_ERR(open_data(job));
-    TERN_RETURN_IF_ERR(tern_agree(job->comm, plan_memory(job, job->comm->rank == 0)));
+    TERN_RETURN_IF_ERR(plan_memory(job, job->comm->rank == 0));
     TERN_RETURN_IF_ERR(tern_agree(job->comm, take_memory(job)));
-    TERN_RETURN_IF_ERR(open_state(job));
+    TERN_RETURN_IF_ERR(open_saver(job));
+    TERN_RETURN_IF_ERR(tern_job_open_state(job));
     TERN_RETURN_IF_ERR(tern_agree(job->comm, keep_inputs(job)));
-    tern_reclaim_warn(job);
     return tern_agree(job->comm, start_batches(job));
 }
 
 void tern_job_close(struct tern_job *job)
 {
-    tern_reclaim_stop(&job->reclaim);
+    tern_vitals_close(&job->vitals);
     tern_prefetch_stop(job->prefetch);
     tern_mirror_destroy(job->mirror);
     tern_saver_destroy(job->saver);
+    tern_memory_destroy(job->memory);
+    tern_memory_found_close(job->memory_found);
     tern_stepper_destroy(job->stepper);
     tern_pass_destroy(job->pass);
     tern_comm_close(job->devices.data_comm); /* before the blocks that it knows of */

@@ -35,7 +35,8 @@ struct tern_saver {
     const struct tern_train_config *config;
     const char *run_dir;
     struct tern_train_state *state;
-    float *staging; /* pinned, 3 * shard_size */
+    struct tern_memory *memory; /* borrowed; NULL: no snapshots in memory */
+    float *staging;             /* pinned, 3 * shard_size; NULL: a block of the memory serves */
     struct tern_ckpt_slab *slabs;
     int64_t slab_count;
     struct tern_ckpt_file *files; /* (ranks) */
@@ -45,6 +46,7 @@ struct tern_saver {
     int64_t step;
     double started;
     bool is_told; /* WRITTEN has been said in a word */
+    bool is_kept; /* news: all ranks have the newest snapshot in memory */
     unsigned char heard[TERN_LANES_MAX];
     char failure[TERN_STEP_NOTE_BYTES]; /* of the first rank whose shard failed */
     /* shared with the thread, under lock; status, reason and file are the thread's while it
@@ -67,7 +69,8 @@ int64_t tern_saver_bytes(const struct tern_train_state *state)
 static tern_status write_own(struct tern_saver *saver)
 {
     tern_fault_pass(TERN_FAULT_CKPT_SETTLE);
-    TERN_RETURN_IF_ERR(tern_train_state_settle_snapshot(saver->state));
+    TERN_RETURN_IF_ERR(saver->memory != NULL ? tern_memory_wait_fetched(saver->memory)
+                                             : tern_train_state_settle_snapshot(saver->state));
     const struct tern_config_checkpoint *checkpoint = &saver->config->checkpoint;
     struct tern_ckpt_write write = {
         .run_dir = saver->run_dir,
@@ -97,7 +100,8 @@ static tern_status commit(struct tern_saver *saver)
 static void touch_staging(struct tern_saver *saver)
 {
     volatile char *bytes = (volatile char *)saver->staging;
-    for (int64_t i = 0; i < 12 * saver->state->shard_size; i += PAGE_BYTES) {
+    int64_t count = saver->staging != NULL ? 12 * saver->state->shard_size : 0;
+    for (int64_t i = 0; i < count; i += PAGE_BYTES) {
         if (i % TOUCH_BYTES == 0) {
             pthread_mutex_lock(&saver->lock);
             bool is_stopping = saver->is_stopping;
@@ -141,9 +145,37 @@ static void *saver_run(void *arg)
     return NULL;
 }
 
+/* On the memory's thread: from the device's copy to the block. */
+static tern_status fetch(void *context, void *dst)
+{
+    const struct tern_saver *saver = context;
+    TERN_RETURN_IF_ERR(tern_train_state_settle_snapshot(saver->state));
+    memcpy(dst, saver->staging, 12 * (size_t)saver->state->shard_size);
+    return TERN_OK;
+}
+
+/* Host memory that the device copies to: a block of the memory where that is the host's anyway. */
+static tern_status take_staging(struct tern_saver *saver)
+{
+    const struct tern_train_state *state = saver->state;
+    size_t bytes = 12 * (size_t)state->shard_size;
+    if (saver->memory != NULL && state->copier == NULL) {
+        return TERN_OK;
+    }
+    saver->staging = state->device->ops->device->pin(state->device, "checkpoint staging", bytes);
+    if (saver->staging == NULL) {
+        return tern_fail(TERN_ERR_MEMORY, "cannot allocate %zu bytes to stage checkpoints", bytes);
+    }
+    if (saver->memory != NULL) {
+        tern_memory_fetch_with(saver->memory, fetch, saver);
+    }
+    return TERN_OK;
+}
+
 tern_status tern_saver_create(const struct tern_train_config *config,
                               const char *run_dir,
                               struct tern_train_state *state,
+                              struct tern_memory *memory,
                               struct tern_saver **out)
 {
     struct tern_saver *saver = tern_alloc_zero("save", 1, sizeof *saver);
@@ -153,23 +185,19 @@ tern_status tern_saver_create(const struct tern_train_config *config,
     saver->config = config;
     saver->run_dir = run_dir;
     saver->state = state;
+    saver->memory = memory;
     pthread_mutex_init(&saver->lock, NULL);
     pthread_cond_init(&saver->changed, NULL);
     saver->slab_count = tern_train_state_slab_count(state);
-    size_t staging_bytes = 12 * (size_t)state->shard_size;
-    saver->staging =
-        state->device->ops->device->pin(state->device, "checkpoint staging", staging_bytes);
     saver->slabs = tern_alloc_zero("save", (size_t)saver->slab_count + 1, sizeof *saver->slabs);
     saver->files = tern_alloc_zero("save", (size_t)state->comm->size, sizeof *saver->files);
     saver->words = tern_alloc_zero("save", (size_t)state->comm->size + 1, sizeof *saver->words);
     tern_status status = TERN_OK;
-    if (saver->staging == NULL || saver->slabs == NULL || saver->files == NULL ||
-        saver->words == NULL) {
-        status = tern_fail(TERN_ERR_MEMORY, "cannot allocate %zu bytes to stage checkpoints",
-                           staging_bytes);
+    if (saver->slabs == NULL || saver->files == NULL || saver->words == NULL) {
+        status = tern_fail(TERN_ERR_MEMORY, "cannot allocate the tables of checkpoints");
         goto fail;
     }
-    tern_train_state_slabs(state, saver->staging, saver->slabs);
+    TERN_GOTO_IF_ERR(status, take_staging(saver), fail);
     if (pthread_create(&saver->thread, NULL, saver_run, saver) != 0) {
         status = tern_fail(TERN_ERR_MEMORY, "cannot start the checkpoint thread");
         goto fail;
@@ -231,20 +259,47 @@ static void wait_while(struct tern_saver *saver, enum phase phase)
     pthread_mutex_unlock(&saver->lock);
 }
 
+static bool is_any_saving(const struct tern_saver *saver, const struct tern_step_word *words)
+{
+    bool is_saving = false;
+    for (int rank = 0; rank < saver->state->comm->size; rank++) {
+        is_saving = is_saving || words[rank].is_saving;
+    }
+    return is_saving;
+}
+
 bool tern_saver_should_begin(const struct tern_saver *saver, const struct tern_step_word *words)
 {
-    bool is_wanted = false;
-    for (int rank = 0; rank < saver->state->comm->size; rank++) {
-        if (words[rank].is_saving) {
-            return false;
-        }
-        is_wanted |= words[rank].wants_save != 0;
+    return words[0].wants_save != 0 && !is_any_saving(saver, words);
+}
+
+bool tern_saver_should_snapshot(const struct tern_saver *saver, const struct tern_step_word *words)
+{
+    return words[0].wants_snapshot != 0 &&
+           tern_memory_may_begin(saver->memory, is_any_saving(saver, words));
+}
+
+/* Copies the state to where it is kept and written from: *base_out, NULL: nowhere, this time. */
+static tern_status copy_state(struct tern_saver *saver,
+                              const char *state_json,
+                              bool is_saving,
+                              bool is_save,
+                              float **base_out)
+{
+    *base_out = saver->staging;
+    if (saver->memory != NULL) {
+        tern_memory_begin(saver->memory, saver->state->step, is_saving, is_save, base_out);
     }
-    return is_wanted;
+    if (*base_out != NULL) {
+        float *dst = saver->staging != NULL ? saver->staging : *base_out;
+        TERN_RETURN_IF_ERR(tern_train_state_snapshot(saver->state, dst));
+    }
+    return saver->memory != NULL ? tern_memory_commit(saver->memory, state_json) : TERN_OK;
 }
 
 tern_status tern_saver_begin(struct tern_saver *saver, struct tern_text *state_json)
 {
+    float *base;
     wait_while(saver, PREPARING);
     TERN_CHECK(phase_of(saver) == IDLE);
     tern_fault_pass(TERN_FAULT_SNAPSHOT);
@@ -256,14 +311,33 @@ tern_status tern_saver_begin(struct tern_saver *saver, struct tern_text *state_j
     tern_text_fini(&saver->state_json);
     saver->state_json = *state_json;
     tern_text_init(state_json);
-    TERN_RETURN_IF_ERR(tern_train_state_snapshot(saver->state, saver->staging));
+    TERN_RETURN_IF_ERR(copy_state(saver, saver->state_json.data, false, true, &base));
+    tern_train_state_slabs(saver->state, base, saver->slabs);
     set_phase(saver, WRITING);
     return TERN_OK;
+}
+
+tern_status tern_saver_snapshot(struct tern_saver *saver,
+                                const struct tern_text *state_json,
+                                const struct tern_step_word *words)
+{
+    float *base;
+    return copy_state(saver, state_json->data, is_any_saving(saver, words), false, &base);
+}
+
+bool tern_saver_take_kept(struct tern_saver *saver)
+{
+    bool is_kept = saver->is_kept;
+    saver->is_kept = false;
+    return is_kept;
 }
 
 void tern_saver_speak(struct tern_saver *saver, struct tern_step_word *mine)
 {
     enum phase phase = phase_of(saver);
+    if (saver->memory != NULL) {
+        tern_memory_speak(saver->memory, &mine->memory);
+    }
     mine->saved = 0;
     mine->is_saving = phase != IDLE;
     if (phase != WRITTEN || saver->is_told) {
@@ -294,6 +368,8 @@ static void take_word(struct tern_saver *saver, int rank, const struct tern_step
 void tern_saver_listen(struct tern_saver *saver, const struct tern_step_word *words)
 {
     int ranks = saver->state->comm->size;
+    saver->is_kept |=
+        saver->memory != NULL && tern_memory_listen(saver->memory, &words[0].memory, sizeof *words);
     for (int rank = 0; rank < ranks; rank++) {
         take_word(saver, rank, &words[rank]);
     }

@@ -24,11 +24,12 @@ struct tern_saver_event {
 };
 
 int64_t tern_saver_bytes(const struct tern_train_state *state);
-/* Takes and touches the staging memory, starts the thread. Owned: destroy, which waits for a write
- * under way. */
+/* Takes and touches the staging memory, starts the thread. With a memory (borrowed, may be NULL) each copy is a snapshot
+ * in it too, and on a host it is staged there. Owned: destroy, which waits for a write under way. */
 TERN_MUST_CHECK tern_status tern_saver_create(const struct tern_train_config *config,
                                               const char *run_dir,
                                               struct tern_train_state *state,
+                                              struct tern_memory *memory,
                                               struct tern_saver **out);
 void tern_saver_destroy(struct tern_saver *saver);
 /* The words of all ranks say that a checkpoint is due and that nobody is busy with an earlier
@@ -38,6 +39,13 @@ bool tern_saver_should_begin(const struct tern_saver *saver, const struct tern_s
  * Returns after the copy. No save may be under way. */
 TERN_MUST_CHECK tern_status tern_saver_begin(struct tern_saver *saver,
                                              struct tern_text *state_json);
+/* The same for a snapshot that stays in memory; words: of this step. A saver with a memory. */
+bool tern_saver_should_snapshot(const struct tern_saver *saver, const struct tern_step_word *words);
+TERN_MUST_CHECK tern_status tern_saver_snapshot(struct tern_saver *saver,
+                                                const struct tern_text *state_json,
+                                                const struct tern_step_word *words);
+/* Once after each snapshot that all ranks have come to have. */
+bool tern_saver_take_kept(struct tern_saver *saver);
 /* Before a step's exchange: what this rank has to tell. After it: all words; rank 0 starts the
  * commit when all shards are durable. Both every step, on all ranks. */
 void tern_saver_speak(struct tern_saver *saver, struct tern_step_word *mine);

@@ -86,6 +86,14 @@ TERN_MUST_CHECK tern_status tern_train_state_adopt_model(struct tern_train_state
                                                          struct tern_weights *weights);
 TERN_MUST_CHECK tern_status tern_train_state_load(struct tern_train_state *state,
                                                   struct tern_ckpt_reader *reader);
+/* The same from rows that come in any order: of some rows of one tensor what this rank owns. *elements is advanced by what
+ * that was; when all have come it is tern_train_state_elements. TERN_ERR_CONFIG: not of this model. */
+TERN_MUST_CHECK tern_status tern_train_state_put(const struct tern_train_state *state,
+                                                 const struct tern_ckpt_slab *rows,
+                                                 int64_t *elements);
+int64_t tern_train_state_elements(const struct tern_train_state *state);
+/* Moments of zero again, after rows that did not all come. */
+TERN_MUST_CHECK tern_status tern_train_state_clear(const struct tern_train_state *state);
 /* Starts giving this rank's part of a bucket's weights to all. What is enqueued after need_shared finds the bucket
  * whole, after wait_shared all of them; both may be called again. */
 TERN_MUST_CHECK tern_status tern_train_state_share(struct tern_train_state *state, int bucket);

@@ -4,6 +4,7 @@
 #include "runtime/train/state.h"
 
 #include <pthread.h>
+#include <string.h>
 
 /* ---- initial values ---- */
 
@@ -218,4 +219,92 @@ tern_status tern_train_state_load(struct tern_train_state *state, struct tern_ck
     }
     tern_free(rows.data);
     return status;
+}
+
+/* ---- from rows as they come ---- */
+
+static const struct tern_param *find_param(const struct tern_params *params, const char *name)
+{
+    for (int i = 0; i < params->count; i++) {
+        if (strcmp(params->items[i].name, name) == 0) {
+            return &params->items[i];
+        }
+    }
+    return NULL;
+}
+
+static int find_group(const char *name)
+{
+    int group = 0;
+    while (group < 3 && strcmp(tern_train_state_groups[group], name) != 0) {
+        group++;
+    }
+    return group;
+}
+
+static tern_status check_rows(const struct tern_ckpt_slab *rows, const struct tern_param *param)
+{
+    if (param == NULL) {
+        return tern_fail(TERN_ERR_CONFIG, "it has a tensor %s, the configured model has none",
+                         rows->name);
+    }
+    bool is_same = rows->dtype == TERN_F32 && rows->rank == param->rank;
+    for (int i = 0; i < rows->rank && is_same; i++) {
+        is_same = rows->global_shape[i] == param->shape[i];
+    }
+    return is_same ? TERN_OK
+                   : tern_fail(TERN_ERR_CONFIG,
+                               "tensor %s has another shape there than in the configured model",
+                               rows->name);
+}
+
+tern_status tern_train_state_put(const struct tern_train_state *state,
+                                 const struct tern_ckpt_slab *rows,
+                                 int64_t *elements)
+{
+    int group = find_group(rows->group);
+    const struct tern_param *param = find_param(state->params, rows->name);
+    if (group == 3) {
+        return tern_fail(TERN_ERR_CONFIG, "it has tensors in a group %s", rows->group);
+    }
+    TERN_RETURN_IF_ERR(check_rows(rows, param));
+    const struct tern_bucket_shard *shard = &state->buckets[param->bucket];
+    int64_t first = param->offset + rows->row_offset * param->shape[1];
+    int64_t end = first + rows->row_count * param->shape[1];
+    struct tern_state_piece piece = {
+        .param = param,
+        .bucket = param->bucket,
+        .begin = first > shard->own_begin ? first : shard->own_begin,
+        .end = end < shard->own_end ? end : shard->own_end,
+    };
+    if (piece.begin >= piece.end) {
+        return TERN_OK;
+    }
+    int64_t index = tern_train_state_piece_index(state, &piece);
+    struct tern_dptr dst = group == 0   ? tern_train_state_piece_master(state, &piece)
+                           : group == 1 ? tern_dptr_at(state->exp_avg, index, TERN_F32)
+                                        : tern_dptr_at(state->exp_avg_sq, index, TERN_F32);
+    int64_t count = piece.end - piece.begin;
+    *elements += count;
+    return state->device->ops->device->upload(state->device, dst,
+                                              (const float *)rows->data + (piece.begin - first),
+                                              (size_t)count * sizeof(float));
+}
+
+int64_t tern_train_state_elements(const struct tern_train_state *state)
+{
+    struct tern_state_piece piece;
+    int64_t count = 0;
+    for (int index = 0; tern_train_state_piece(state, &index, &piece);) {
+        count += piece.end - piece.begin;
+    }
+    return 3 * count;
+}
+
+tern_status tern_train_state_clear(const struct tern_train_state *state)
+{
+    const struct tern_device_table *table = state->device->ops->device;
+    size_t bytes = (size_t)state->shard_size * sizeof(float);
+    TERN_RETURN_IF_ERR(table->zero(state->device, state->exp_avg, bytes));
+    return table->zero(state->device, state->exp_avg_sq, bytes);
 }

@@ -47,6 +47,7 @@ struct tern_stepper {
     double pending_comm_seconds;
     /* the step that was begun and not ended */
     int64_t own_targets; /* tokens that count */
+    double lane_seconds; /* computing; 0 where the device runs behind the host */
     /* the lane under way */
     int lane;            /* index among own lanes */
     int depth;           /* gradient buffers that hold nodes before this lane */
@@ -417,8 +418,12 @@ tern_status tern_stepper_begin(struct tern_stepper *s,
     for (int64_t i = 0; i < own_tokens(s); i++) {
         s->own_targets += targets[i] >= 0;
     }
+    double started = tern_clock_seconds();
     TERN_RETURN_IF_ERR(tern_batch_begin(s->batch, inputs, targets, starts));
-    return run_lanes(s);
+    TERN_RETURN_IF_ERR(run_lanes(s));
+    double took = tern_clock_seconds() - started - s->wait_seconds;
+    s->lane_seconds = s->queues.reader == NULL ? took / s->state->plan.lane_count : 0;
+    return TERN_OK;
 }
 
 tern_status tern_stepper_end(struct tern_stepper *s,
@@ -431,6 +436,7 @@ tern_status tern_stepper_end(struct tern_stepper *s,
     double started = tern_clock_seconds();
     TERN_RETURN_IF_ERR(wait_reduced(s));
     mine->tokens = s->own_targets;
+    mine->lane_seconds = s->lane_seconds;
     TERN_RETURN_IF_ERR(tern_comm_all_gather(state->comm, mine, sizeof *mine, s->words));
     *words_out = s->words;
     s->pending_comm_seconds = s->wait_seconds + tern_clock_seconds() - started;

@@ -2,6 +2,7 @@
 #ifndef TERN_RUNTIME_TRAIN_STEP_H
 #define TERN_RUNTIME_TRAIN_STEP_H
 
+#include "runtime/reclaim/memory.h"
 #include "runtime/train/config.h"
 #include "runtime/train/state.h"
 
@@ -11,14 +12,15 @@ enum {
 
 /* What a rank tells all others once a step, beside the gradients. Plain data. */
 struct tern_step_word {
-    int64_t tokens;      /* of its lanes that count in the loss */
-    int32_t stop;        /* enum tern_notice */
-    int32_t wants_save;  /* rank 0: a checkpoint is due; any rank: it was asked for one */
-    double stop_seconds; /* with stop: until this rank must be gone, as it sees it */
-    double need_seconds; /* for a clean end, as far as it knows */
-    int32_t is_saving;   /* an earlier one is still being written or committed */
-    int32_t saved;       /* 0 no news, 1 this rank's shard of save_step is durable, 2 it failed */
+    int64_t tokens;         /* of its lanes that count in the loss */
+    double lane_seconds;    /* of its own computing in the step, a lane; 0: not known */
+    int32_t stop;           /* enum tern_notice */
+    int32_t wants_save;     /* rank 0: a checkpoint is due */
+    int32_t wants_snapshot; /* rank 0: one in memory is */
+    int32_t is_saving;      /* an earlier one is still being written or committed */
+    int32_t saved; /* 0 no news, 1 this rank's shard of save_step is durable, 2 it failed */
     int64_t save_step;
+    struct tern_memory_word memory;
     struct tern_ckpt_file file;
     char note[TERN_STEP_NOTE_BYTES]; /* why it failed */
     /* of the bucket: remote.h */

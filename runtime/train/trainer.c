@@ -12,6 +12,7 @@
 #include "runtime/train/agree.h"
 #include "runtime/train/job.h"
 #include "runtime/train/schedule.h"
+#include "runtime/train/snapshots.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -36,14 +37,17 @@ struct loop {
     struct tern_step_word mine;
     const struct tern_step_word *words;
     struct tern_step_result result;
+    enum tern_notice stop; /* as agreed by all ranks */
+    int stop_rank;
     int64_t last_saved; /* step of the newest snapshot or checkpoint that has not failed, -1 none */
     double last_save_time;
     bool is_save_due;
     char save_failure[TERN_STEP_NOTE_BYTES]; /* why the last failed save failed, as far as this rank
                                                 knows */
     double data_seconds, stall_seconds;
-    struct launched launched; /* the newest step that was ended */
-    double settled;           /* when the newest result was read */
+    struct tern_snapshots snapshots; /* in memory */
+    struct launched launched;        /* the newest step that was ended */
+    double settled;                  /* when the newest result was read */
 };
 
 static bool is_first_rank(const struct loop *loop)
@@ -56,6 +60,8 @@ static bool is_first_rank(const struct loop *loop)
 static void report_save(struct loop *loop, const struct tern_saver_event *event)
 {
     char size[TERN_TEXT_BYTES_BYTES];
+    tern_metrics_http_checkpoint(loop->job->vitals.metrics, event->step, event->is_done,
+                                 event->seconds, event->bytes);
     if (!event->is_done) {
         tern_log_error("the checkpoint of step %lld was not written: %s; earlier checkpoints are "
                        "as they were",
@@ -87,7 +93,6 @@ static void report_upload(struct loop *loop, const struct tern_mirror_event *eve
                   tern_text_bytes(event->bytes, size), event->seconds);
     tern_step_log_event(&loop->log, "upload", "\"step\":%lld,\"bytes\":%lld,\"seconds\":%.6f",
                         (long long)event->step, (long long)event->bytes, event->seconds);
-    tern_reclaim_note(loop->job, TERN_PLANNER_UPLOAD, event->seconds, event->bytes);
 }
 
 /* Fetches what the saver has to say, if anything: a step whose save failed is not saved. */
@@ -98,6 +103,7 @@ static void hear_saver(struct loop *loop)
     if (tern_mirror_poll(loop->job->mirror, &upload)) {
         report_upload(loop, &upload);
     }
+    tern_snapshots_hear(&loop->snapshots, loop->job, is_first_rank(loop) ? &loop->log : NULL);
     if (!tern_saver_poll(loop->job->saver, &event)) {
         return;
     }
@@ -111,27 +117,34 @@ static void hear_saver(struct loop *loop)
     if (is_first_rank(loop)) {
         report_save(loop, &event);
     }
-    if (event.is_done) {
-        tern_reclaim_note(loop->job, TERN_PLANNER_COMMIT, event.seconds, event.bytes);
-    }
 }
 
-static tern_status begin_save(struct loop *loop)
+/* Copies the state as it is: for disk, or (is_save false) to stay in memory. */
+static tern_status keep_state(struct loop *loop, bool is_save)
 {
     struct tern_job *job = loop->job;
     struct tern_text json;
     tern_text_init(&json);
     double started = tern_clock_seconds();
+    enum tern_phase phase = tern_vitals_enter(job, TERN_PHASE_CHECKPOINT);
     tern_status status = tern_job_progress(job, &json);
     if (status == TERN_OK) {
-        status = tern_saver_begin(job->saver, &json);
+        status = is_save ? tern_saver_begin(job->saver, &json)
+                         : tern_saver_snapshot(job->saver, &json, loop->words);
     }
     tern_text_fini(&json);
     loop->stall_seconds = tern_clock_seconds() - started;
-    loop->last_saved = job->state.step;
+    tern_snapshots_began(&loop->snapshots, job, loop->stall_seconds);
+    tern_vitals_enter(job, phase);
+    return status;
+}
+
+static tern_status begin_save(struct loop *loop)
+{
+    tern_status status = keep_state(loop, true);
+    loop->last_saved = loop->job->state.step;
     loop->last_save_time = tern_clock_seconds();
     loop->is_save_due = false;
-    tern_notice_clear_save();
     return status;
 }
 
@@ -193,9 +206,11 @@ static tern_status begin_step(struct loop *loop)
     const int32_t *targets;
     const int32_t *starts;
     double started = tern_clock_seconds();
+    tern_vitals_enter(job, TERN_PHASE_DATA);
     TERN_RETURN_IF_ERR(
         tern_prefetch_take(job->prefetch, job->state.step, &inputs, &targets, &starts));
     loop->data_seconds = tern_clock_seconds() - started;
+    tern_vitals_enter(job, TERN_PHASE_COMPUTE);
     tern_fault_pass(TERN_FAULT_STEP_BEGIN);
     return tern_stepper_begin(job->stepper, inputs, targets, starts);
 }
@@ -205,16 +220,24 @@ static tern_status end_step(struct loop *loop, double lr, double started)
 {
     struct tern_job *job = loop->job;
     loop->is_save_due = is_first_rank(loop) && save_is_due(loop);
+    loop->mine.stop = (int32_t)tern_notice_poll();
     loop->mine.wants_save = loop->is_save_due;
-    tern_reclaim_speak(job, &loop->mine);
+    loop->mine.wants_snapshot =
+        is_first_rank(loop) && tern_snapshots_want(&loop->snapshots, job, job->state.step + 1);
     tern_saver_speak(job->saver, &loop->mine);
     tern_mirror_speak(job->mirror, &loop->mine);
+    tern_vitals_enter(job, TERN_PHASE_REDUCE);
     TERN_RETURN_IF_ERR(tern_stepper_end(job->stepper, lr, &loop->mine, &loop->words));
     loop->launched = (struct launched){job->state.step, lr, started, loop->data_seconds};
     atomic_store(&job->steps_done, job->state.step);
     tern_saver_listen(job->saver, loop->words);
     tern_mirror_listen(job->mirror, loop->words);
-    tern_reclaim_listen(job, loop->words);
+    for (int rank = 0; rank < job->comm->size; rank++) {
+        if (loop->words[rank].stop > (int32_t)loop->stop) {
+            loop->stop = (enum tern_notice)loop->words[rank].stop;
+            loop->stop_rank = rank;
+        }
+    }
     return TERN_OK;
 }
 
@@ -250,20 +273,21 @@ static void log_step(struct loop *loop, double step_seconds)
     }
     double flops = tern_job_flops_per_token(job);
     double rate = (double)loop->result.tokens / step_seconds;
-    tern_step_log_step(&loop->log,
-                       &(struct tern_step_record){
-                           .step = loop->launched.step,
-                           .loss = loop->result.loss,
-                           .grad_norm = loop->result.grad_norm,
-                           .lr = loop->launched.lr,
-                           .tokens = loop->result.tokens,
-                           .step_seconds = step_seconds,
-                           .data_seconds = loop->launched.data_seconds,
-                           .comm_seconds = loop->result.comm_seconds,
-                           .checkpoint_stall_seconds = loop->stall_seconds,
-                           .mfu = job->peak_flops > 0 ? rate * flops / job->peak_flops : -1,
-                           .is_skipped = loop->result.is_skipped,
-                       });
+    struct tern_step_record record = {
+        .step = loop->launched.step,
+        .loss = loop->result.loss,
+        .grad_norm = loop->result.grad_norm,
+        .lr = loop->launched.lr,
+        .tokens = loop->result.tokens,
+        .step_seconds = step_seconds,
+        .data_seconds = loop->launched.data_seconds,
+        .comm_seconds = loop->result.comm_seconds,
+        .checkpoint_stall_seconds = loop->stall_seconds,
+        .mfu = job->peak_flops > 0 ? rate * flops / job->peak_flops : -1,
+        .is_skipped = loop->result.is_skipped,
+    };
+    tern_step_log_step(&loop->log, &record);
+    tern_vitals_step(loop->job, &loop->log, loop->words, &record);
 }
 
 /* Waits for the step that was ended last and takes its result; *seconds_out: what it took. */
@@ -273,11 +297,11 @@ static tern_status settle_step(struct loop *loop, double *seconds_out)
     if (loop->result.is_skipped) {
         TERN_RETURN_IF_ERR(handle_nonfinite(loop));
     }
+    tern_vitals_settled(loop->job, loop->launched.step);
     double now = tern_clock_seconds();
     double since = loop->launched.started;
     *seconds_out = now - (since > loop->settled ? since : loop->settled);
     loop->settled = now;
-    tern_reclaim_note(loop->job, TERN_PLANNER_STEP, *seconds_out, 0);
     return TERN_OK;
 }
 
@@ -286,7 +310,9 @@ static tern_status evaluate(struct loop *loop)
     struct tern_job *job = loop->job;
     double loss;
     double started = tern_clock_seconds();
+    tern_vitals_enter(job, TERN_PHASE_EVALUATE);
     TERN_RETURN_IF_ERR(tern_stepper_evaluate(job->stepper, job->val, job->eval_sequences, &loss));
+    tern_vitals_eval(job, loss, tern_clock_seconds() - started);
     if (!is_first_rank(loop)) {
         return TERN_OK;
     }
@@ -334,13 +360,15 @@ static tern_status advance(struct loop *loop)
     tern_mem_freeze(false);
     TERN_RETURN_IF_ERR(status);
     hear_saver(loop);
-    bool is_stopping = job->reclaim.stop != TERN_NOTICE_NONE;
-    bool is_last = is_stopping || job->state.step == job->steps;
-    bool saves = !is_stopping && tern_saver_should_begin(job->saver, loop->words);
-    bool evaluates = !is_stopping && eval_is_due(job);
-    if (!tern_stepper_is_late(job->stepper) || is_last || saves || evaluates) {
+    bool is_last = loop->stop != TERN_NOTICE_NONE || job->state.step == job->steps;
+    bool saves = loop->stop == TERN_NOTICE_NONE && tern_saver_should_begin(job->saver, loop->words);
+    bool snapshots = !is_last && !saves && tern_saver_should_snapshot(job->saver, loop->words);
+    bool evaluates = loop->stop == TERN_NOTICE_NONE && eval_is_due(job);
+    if (!tern_stepper_is_late(job->stepper) || is_last || saves || snapshots || evaluates) {
         TERN_RETURN_IF_ERR(settle_step(loop, &seconds));
+        tern_interval_note_step(&loop->snapshots.interval, seconds);
         TERN_RETURN_IF_ERR(saves ? begin_save(loop) : TERN_OK);
+        TERN_RETURN_IF_ERR(snapshots ? keep_state(loop, false) : TERN_OK);
         log_step(loop, seconds);
     }
     TERN_RETURN_IF_ERR(evaluates ? evaluate(loop) : TERN_OK);
@@ -364,16 +392,17 @@ static tern_status end_reclaimed(struct loop *loop)
 {
     struct tern_job *job = loop->job;
     char reason[128];
-    snprintf(reason, sizeof reason, "%s on rank %d", tern_notice_name(job->reclaim.stop),
-             job->reclaim.stop_rank);
+    snprintf(reason, sizeof reason, "%s on rank %d", tern_notice_name(loop->stop), loop->stop_rank);
     if (is_first_rank(loop)) {
-        tern_log_info("%s: stopping after step %lld, %.0f s left", reason,
-                      (long long)job->state.step, tern_reclaim_seconds_left(job));
+        tern_log_info("%s: stopping after step %lld", reason, (long long)job->state.step);
         tern_step_log_text(&loop->log, "notice", job->state.step, "reason", reason);
     }
+    double noticed = tern_clock_seconds();
+    tern_vitals_enter(job, TERN_PHASE_DRAIN);
     TERN_RETURN_IF_ERR(save_now(loop));
-    double left = tern_reclaim_seconds_left(job);
+    double left = job->config.reclaim.deadline_seconds - (tern_clock_seconds() - noticed);
     TERN_RETURN_IF_ERR(finish_uploads(loop, left > 0 ? left : 0.001));
+    tern_ledger_enter(&job->vitals.ledger, TERN_LEDGER_IDLE_AFTER_NOTICE);
     if (!is_first_rank(loop)) {
         return TERN_OK;
     }
@@ -390,6 +419,7 @@ static tern_status end_reclaimed(struct loop *loop)
 static tern_status end_finished(struct loop *loop)
 {
     struct tern_job *job = loop->job;
+    tern_vitals_enter(job, TERN_PHASE_CHECKPOINT);
     TERN_RETURN_IF_ERR(save_now(loop));
     TERN_RETURN_IF_ERR(finish_uploads(loop, 0));
     return is_first_rank(loop)
@@ -401,6 +431,7 @@ static tern_status end_finished(struct loop *loop)
  * nothing. */
 static tern_status leave(struct tern_job *job, int exit_code)
 {
+    tern_heartbeat_rest(job->vitals.heartbeat);
     if (tern_comm_barrier(job->comm) != TERN_OK) {
         tern_log_warn("after the end: %s", tern_detail());
         tern_comm_abort(job->comm, exit_code);
@@ -415,21 +446,22 @@ static tern_status end_run(struct loop *loop, int *exit_code)
     TERN_RETURN_IF_ERR(is_done ? end_finished(loop) : end_reclaimed(loop));
     *exit_code = is_done ? TERN_EXIT_OK : TERN_EXIT_RECLAIMED;
     tern_notice_ignore();
+    tern_vitals_end(job, &loop->log,
+                    is_done                            ? TERN_LEDGER_FINISHED
+                    : loop->stop == TERN_NOTICE_SIGINT ? TERN_LEDGER_STOPPED
+                                                       : TERN_LEDGER_RECLAIMED);
     if (is_first_rank(loop)) {
         struct tern_mem_stats stats = tern_mem_stats();
         tern_step_log_event(
             &loop->log, "end",
             "\"state\":\"%s\",\"step\":%lld,\"step_allocations\":%lld,\"rss_peak_bytes\":%lld,"
-            "\"bill_bytes\":%lld",
+            "\"bill_bytes\":%lld,\"snapshot_stall_seconds\":%.6f",
             is_done ? "finished" : "reclaimed", (long long)job->state.step,
             (long long)stats.frozen_violations, (long long)tern_rss_peak_bytes(),
-            (long long)tern_bill_total(&job->bill));
+            (long long)tern_bill_total(&job->bill), loop->snapshots.stall_total);
     }
-    TERN_RETURN_IF_ERR(leave(job, *exit_code));
-    if (!is_done && job->config.reclaim.approve) {
-        tern_watch_approve(job->reclaim.watch);
-    }
-    return TERN_OK;
+    tern_job_forget_memory(job);
+    return leave(job, *exit_code);
 }
 
 /* The checkpoint found is at or beyond the last step. */
@@ -445,6 +477,7 @@ static tern_status end_at_once(struct tern_job *job, int *exit_code)
                       reason);
     }
     TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
+    tern_ledger_close(&job->vitals.ledger, TERN_LEDGER_FINISHED);
     *exit_code = TERN_EXIT_OK;
     return leave(job, *exit_code);
 }
@@ -464,23 +497,28 @@ static tern_status log_start(struct loop *loop)
         (long long)job->state.step, tern_device_isa(job->devices.device), tern_cpu_features(),
         (long long)job->model.params.parameter_count, (long long)tern_bill_total(&job->bill));
     if (job->resumed_from[0] != '\0') {
-        tern_step_log_event(&loop->log, "resume", "\"step\":%lld,\"from\":\"%s\"",
-                            (long long)job->state.step, job->resumed_from);
+        tern_step_log_event(&loop->log, "resume", "\"step\":%lld,\"from\":\"%s\",\"source\":\"%s\"",
+                            (long long)job->state.step, job->resumed_from, job->source);
     }
     return TERN_OK;
 }
 
-static tern_status run_loop(struct tern_job *job, int *exit_code)
+static tern_status run_loop(struct tern_job *job,
+                            const struct tern_train_options *options,
+                            int *exit_code)
 {
     struct loop loop = {.job = job,
-                        .last_saved = job->found.is_there ? job->state.step : -1,
+                        .last_saved =
+                            job->memory_found == NULL && job->found.is_there ? job->state.step : -1,
                         .last_save_time = tern_clock_seconds()};
+    TERN_RETURN_IF_ERR(tern_vitals_open(job, options->metrics_host, options->metrics_port));
     job->is_agreed = false;
+    tern_snapshots_init(&loop.snapshots, job);
     TERN_RETURN_IF_ERR(log_start(&loop));
     if (job->found.is_there) {
         tern_mirror_offer(job->mirror, job->found.step);
     }
-    while (job->state.step < job->steps && job->reclaim.stop == TERN_NOTICE_NONE) {
+    while (job->state.step < job->steps && loop.stop == TERN_NOTICE_NONE) {
         TERN_RETURN_IF_ERR(advance(&loop));
     }
     return end_run(&loop, exit_code);
@@ -495,13 +533,16 @@ static tern_status fail_alone(struct tern_job *job, tern_status status, int *exi
     char sentence[TERN_DETAIL_BYTES];
     snprintf(sentence, sizeof sentence, "%s", tern_detail());
     bool is_peer = tern_status_blast(status) == TERN_BLAST_GROUP;
+    tern_vitals_fail(job, is_peer);
     if (job->run.path[0] != '\0' && (!is_peer || tern_run_dir_is_running(&job->run))) {
         (void)!tern_run_dir_record(&job->run, job->comm->rank, is_peer ? "peer_lost" : "failed",
                                    job->state.step, sentence);
     }
     *exit_code = tern_status_exit_code(status);
     if (job->comm != NULL && job->comm->size > 1) {
-        tern_log_error("%s", sentence);
+        if (!tern_heartbeat_is_over(job->vitals.heartbeat)) {
+            tern_log_error("%s", sentence);
+        }
         tern_comm_abort(job->comm, *exit_code);
     }
     tern_detail_set(sentence);
@@ -514,6 +555,7 @@ static tern_status fail_agreed(struct tern_job *job, tern_status status, int *ex
     char sentence[TERN_DETAIL_BYTES];
     snprintf(sentence, sizeof sentence, "%s", tern_detail());
     *exit_code = tern_status_exit_code(status);
+    tern_vitals_fail(job, false);
     if (job->run.is_locked) {
         (void)!tern_run_dir_record(&job->run, 0, "failed", job->state.step, sentence);
     }
@@ -535,7 +577,7 @@ static tern_status run(struct tern_job *job,
     if (options->dry_run) {
         return TERN_OK;
     }
-    return job->is_done ? end_at_once(job, exit_code) : run_loop(job, exit_code);
+    return job->is_done ? end_at_once(job, exit_code) : run_loop(job, options, exit_code);
 }
 
 tern_status tern_train_run(const struct tern_train_options *options, int *exit_code)
@@ -544,6 +586,7 @@ tern_status tern_train_run(const struct tern_train_options *options, int *exit_c
     if (job == NULL) {
         return tern_fail(TERN_ERR_MEMORY, "cannot allocate a job");
     }
+    tern_vitals_start(&job->vitals);
     tern_op_profile_enable(options->profile);
     tern_status status = run(job, options, exit_code);
     if (status == TERN_OK && options->profile && job->comm->rank == 0) {

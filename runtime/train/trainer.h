@@ -20,8 +20,10 @@ struct tern_train_options {
     const char *run_dir;
     const char *launch_id; /* as a supervisor knows this launch; NULL or "": one is invented */
     enum tern_resume resume;
-    bool dry_run; /* print the bill and end */
-    bool profile; /* print time per op at the end */
+    const char *metrics_host; /* NULL: 127.0.0.1 */
+    int metrics_port;         /* of rank 0; 0: any free one; -1: none */
+    bool dry_run;             /* print the bill and end */
+    bool profile;             /* print time per op at the end */
 };
 
 /* Runs on every rank. *exit_code: 0 done, 33 reclaimed with a committed checkpoint, 34 a peer was

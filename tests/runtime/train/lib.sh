@@ -30,6 +30,9 @@ cleanup() {
 }
 trap cleanup EXIT
 cd "$WORK"
+# Snapshots in memory that outlive their processes do not outlive the test.
+export TERN_SHM_DIR=$WORK/shm
+mkdir "$TERN_SHM_DIR"
 
 fail() {
     echo "FAILED: $*" >&2

@@ -40,7 +40,7 @@ static tern_status open_player(struct player *p)
     TERN_RETURN_IF_ERR(tern_train_state_alloc(&p->state, p->device));
     TERN_RETURN_IF_ERR(tern_train_state_init(&p->state, 3, 1));
     TERN_RETURN_IF_ERR(tern_train_state_publish(&p->state));
-    return tern_saver_create(&p->scene->config, p->scene->run, &p->state, &p->saver);
+    return tern_saver_create(&p->scene->config, p->scene->run, &p->state, NULL, &p->saver);
 }
 
 static void close_player(struct player *p)

@@ -1,0 +1,853 @@
+/* ledger_test.c - rows and files, whole or damaged; the state machine under a fake clock; and a hundred random histories of
+ * launches that die, against an account of their own. */
+#include "runtime/base/clock.h"
+#include "runtime/base/random.h"
+#include "runtime/observe/ledger.h"
+#include "runtime/observe/ledger_print.h"
+#include "tests/runtime/fixture.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char g_root[TERN_PATH_BYTES];
+static _Atomic int64_t g_now_ns = 1000000000;
+
+static int64_t fake_now(void)
+{
+    return atomic_load(&g_now_ns);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    make_folder(g_root);
+    tern_clock_fake(fake_now);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    tern_clock_fake(NULL);
+    arm(NULL);
+    remove_folder(g_root);
+    return check_no_live_blocks(state);
+}
+
+static const char *ledger_path(void)
+{
+    static char path[TERN_PATH_BYTES];
+    expect_ok(tern_path_join(path, g_root, "ledger.csv"));
+    return path;
+}
+
+static void write_file(const char *text)
+{
+    expect_ok(tern_file_replace(ledger_path(), text, strlen(text)));
+}
+
+static void append_rows(const struct tern_ledger_row *rows, int count)
+{
+    char text[TERN_LEDGER_ROW_BYTES];
+    if (!tern_file_exists(ledger_path())) {
+        write_file(tern_ledger_header());
+    }
+    for (int i = 0; i < count; i++) {
+        size_t length = tern_ledger_row_print(&rows[i], text);
+        assert_true(length < TERN_LEDGER_ROW_BYTES);
+        expect_ok(tern_file_append(ledger_path(), text, length));
+    }
+}
+
+/* Seconds [from, to), all of one kind. */
+static struct tern_ledger_row row(const char *launch,
+                                  double from,
+                                  double to,
+                                  enum tern_ledger_kind kind,
+                                  int64_t first,
+                                  int64_t last)
+{
+    struct tern_ledger_row r = {.state = TERN_LEDGER_RUNNING,
+                                .from_us = 1000000000 + (int64_t)(from * 1e6),
+                                .to_us = 1000000000 + (int64_t)(to * 1e6),
+                                .machines = 2,
+                                .ranks = 4,
+                                .price = 3.6,
+                                .currency = "USD",
+                                .first_step = first,
+                                .last_step = last,
+                                .tokens = last >= 0 ? last * 100 : 0};
+    snprintf(r.launch, sizeof r.launch, "%s", launch);
+    r.us[kind] = r.to_us - r.from_us;
+    return r;
+}
+
+#define assert_near(a, b, most) \
+    do { \
+        double a_ = (a), b_ = (b); \
+        if (!(fabs(a_ - b_) <= (most))) { \
+            fail_msg("%s is %.9g, expected %.9g within %g", #a, a_, b_, (double)(most)); \
+        } \
+    } while (0)
+
+/* ---- rows ---- */
+
+static void test_row_round_trip(void **state)
+{
+    (void)state;
+    char text[TERN_LEDGER_ROW_BYTES];
+    struct tern_ledger_row r =
+        row("20260131T235959.123Z-4711", 0, 2.5, TERN_LEDGER_PRODUCTIVE, 7, 9);
+    struct tern_ledger_row back;
+    r.us[TERN_LEDGER_DATA_WAIT] = 400000;
+    r.us[TERN_LEDGER_PRODUCTIVE] -= 400000;
+    r.unfinished_us = 1;
+    size_t length = tern_ledger_row_print(&r, text);
+    assert_int_equal(text[length - 1], '\n');
+    assert_true(tern_ledger_row_parse(text, length - 1, &back));
+    assert_string_equal(back.launch, r.launch);
+    assert_string_equal(back.currency, "USD");
+    assert_int_equal(back.from_us, r.from_us);
+    assert_int_equal(back.to_us, r.to_us);
+    assert_memory_equal(back.us, r.us, sizeof r.us);
+    assert_int_equal(back.unfinished_us, 1);
+    assert_int_equal(back.first_step, 7);
+    assert_int_equal(back.last_step, 9);
+    assert_int_equal(back.tokens, 900);
+    assert_near(back.price, 3.6, 0);
+    /* negative times, no price, no steps */
+    r = row("a", 1, 1, TERN_LEDGER_START, -1, -1);
+    r.us[TERN_LEDGER_PRODUCTIVE] = -1500000;
+    r.us[TERN_LEDGER_HANG_DETECTION] = 1500000;
+    r.price = -1;
+    length = tern_ledger_row_print(&r, text);
+    assert_true(tern_ledger_row_parse(text, length - 1, &back));
+    assert_memory_equal(back.us, r.us, sizeof r.us);
+    assert_int_equal(back.first_step, -1);
+    assert_true(back.price < 0);
+}
+
+/* Every beginning of a row, and every row with a byte changed to something that breaks it, is refused or still sums up. */
+static void test_row_damaged(void **state)
+{
+    (void)state;
+    char text[TERN_LEDGER_ROW_BYTES];
+    struct tern_ledger_row r = row("launch-1", 3, 5.25, TERN_LEDGER_DRAIN, 1, 2);
+    struct tern_ledger_row back;
+    size_t length = tern_ledger_row_print(&r, text) - 1;
+    for (size_t cut = 0; cut < length; cut++) {
+        bool is_row = tern_ledger_row_parse(text, cut, &back);
+        if (is_row) {
+            fail_msg("the first %zu of %zu bytes pass for a row: %.*s", cut, length, (int)cut,
+                     text);
+        }
+    }
+    static const char bytes[] = {'\0', ',', '-', '.', '9', 'x', '\n', '\377'};
+    for (size_t at = 0; at < length; at++) {
+        for (size_t b = 0; b < sizeof bytes; b++) {
+            char was = text[at];
+            text[at] = bytes[b];
+            if (tern_ledger_row_parse(text, length, &back)) {
+                int64_t sum = 0;
+                for (int k = 0; k < TERN_LEDGER_KIND_COUNT; k++) {
+                    sum += back.us[k];
+                }
+                assert_int_equal(sum, back.to_us - back.from_us);
+                assert_true(back.machines > 0 && back.to_us >= back.from_us);
+            }
+            text[at] = was;
+        }
+    }
+}
+
+/* ---- files ---- */
+
+static void test_no_ledger(void **state)
+{
+    (void)state;
+    struct tern_ledger_account account;
+    assert_int_equal(tern_ledger_read(ledger_path(), -1, &account), TERN_ERR_NOT_FOUND);
+    tern_ledger_account_fini(&account);
+    char text[600];
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = '\0';
+    write_file(text);
+    assert_int_equal(tern_ledger_read(ledger_path(), -1, &account), TERN_ERR_INPUT);
+    assert_contains(tern_detail(), "ledger.csv");
+    tern_ledger_account_fini(&account);
+    write_file("");
+    expect_ok(tern_ledger_read(ledger_path(), -1, &account));
+    assert_int_equal(account.launch_count, 0);
+    assert_near(tern_ledger_ratio(&account), 0, 0);
+    assert_true(tern_ledger_per_million(&account) < 0);
+    tern_ledger_account_fini(&account);
+}
+
+static void test_torn_last_line(void **state)
+{
+    (void)state;
+    struct tern_ledger_account account;
+    char text[TERN_LEDGER_ROW_BYTES];
+    struct tern_ledger_row rows[] = {row("a", 0, 10, TERN_LEDGER_PRODUCTIVE, 0, 10),
+                                     row("a", 10, 20, TERN_LEDGER_PRODUCTIVE, 10, 20)};
+    size_t length = tern_ledger_row_print(&rows[1], text);
+    for (size_t cut = 1; cut < length; cut++) {
+        write_file(tern_ledger_header());
+        append_rows(rows, 1);
+        expect_ok(tern_file_append(ledger_path(), text, cut));
+        assert_true(tern_file_is_torn(ledger_path()));
+        expect_ok(tern_ledger_read(ledger_path(), -1, &account));
+        assert_int_equal(account.bad_lines, 1);
+        assert_near(account.total_seconds, 20, 1e-9);
+        assert_int_equal(account.last_step, 10);
+        tern_ledger_account_fini(&account);
+    }
+}
+
+/* Rows that were thought not to have been written, and were. */
+static void test_row_written_twice(void **state)
+{
+    (void)state;
+    struct tern_ledger_account account;
+    struct tern_ledger_row rows[] = {row("a", 0, 10, TERN_LEDGER_PRODUCTIVE, 0, 10),
+                                     row("a", 10, 20, TERN_LEDGER_PRODUCTIVE, 10, 20),
+                                     row("a", 20, 30, TERN_LEDGER_PRODUCTIVE, 20, 30)};
+    append_rows(rows, 2);
+    append_rows(rows, 3);
+    expect_ok(tern_ledger_read(ledger_path(), -1, &account));
+    assert_near(account.total_seconds, 60, 1e-9);
+    assert_int_equal(account.tokens, 3000);
+    tern_ledger_account_fini(&account);
+}
+
+static void test_lost_steps(void **state)
+{
+    (void)state;
+    struct tern_ledger_account account;
+    struct tern_ledger_row rows[] = {
+        row("a", 0, 5, TERN_LEDGER_START, -1, -1),
+        row("a", 5, 15, TERN_LEDGER_PRODUCTIVE, 0, 10),
+        row("a", 15, 25, TERN_LEDGER_PRODUCTIVE, 10, 20),
+        row("a", 25, 26, TERN_LEDGER_PRODUCTIVE, 20, 20), /* of a step that was never done */
+        row("b", 36, 38, TERN_LEDGER_START, -1, -1),
+        row("b", 38, 48, TERN_LEDGER_PRODUCTIVE, 15, 25),
+    };
+    rows[3].unfinished_us = 1000000;
+    append_rows(rows, 6);
+    expect_ok(tern_ledger_read(ledger_path(), -1, &account));
+    assert_int_equal(account.launch_count, 2);
+    assert_near(account.seconds[TERN_LEDGER_LOST_STEPS], 2 * 6, 1e-9); /* 15 to 20, and 1 s */
+    assert_near(account.seconds[TERN_LEDGER_PRODUCTIVE], 2 * 25, 1e-9);
+    assert_near(account.seconds[TERN_LEDGER_START], 2 * 7, 1e-9);
+    assert_near(account.seconds[TERN_LEDGER_RESTART], 2 * 10, 1e-9);
+    assert_near(account.total_seconds, 2 * 48, 1e-9);
+    assert_int_equal(account.tokens, 2500);
+    assert_int_equal(account.last_step, 25);
+    assert_true(account.has_cost);
+    assert_near(account.total_cost, 2 * 48 / 3600.0 * 3.6, 1e-9);
+    assert_near(tern_ledger_per_million(&account), account.total_cost / 0.0025, 1e-6);
+    tern_ledger_account_fini(&account);
+    /* as a launch sees it that goes on from step 12, which only "a" can have saved */
+    expect_ok(tern_ledger_read(ledger_path(), 12, &account));
+    assert_near(account.seconds[TERN_LEDGER_PRODUCTIVE], 2 * 12, 1e-9);
+    assert_near(account.seconds[TERN_LEDGER_LOST_STEPS], 2 * 19, 1e-9);
+    assert_int_equal(account.tokens, 1200);
+    tern_ledger_account_fini(&account);
+}
+
+/* A launch that resumed from an old checkpoint and came to nothing takes nothing from the one before it. */
+static void test_detour(void **state)
+{
+    (void)state;
+    struct tern_ledger_account account;
+    struct tern_ledger_row rows[] = {
+        row("a", 0, 100, TERN_LEDGER_PRODUCTIVE, 0, 100),
+        row("b", 100, 105, TERN_LEDGER_PRODUCTIVE, 50, 55),
+        row("c", 105, 115, TERN_LEDGER_PRODUCTIVE, 100, 110),
+    };
+    append_rows(rows, 3);
+    expect_ok(tern_ledger_read(ledger_path(), -1, &account));
+    assert_near(account.seconds[TERN_LEDGER_PRODUCTIVE], 2 * 110, 1e-9);
+    assert_near(account.seconds[TERN_LEDGER_LOST_STEPS], 2 * 5, 1e-9);
+    assert_int_equal(account.tokens, 11000);
+    tern_ledger_account_fini(&account);
+}
+
+/* Nobody wants machines after the end, or when a person stopped the run. */
+static void test_gaps(void **state)
+{
+    (void)state;
+    static const struct {
+        enum tern_ledger_state state;
+        double restart;
+    } cases[] = {{TERN_LEDGER_FINISHED, 0},   {TERN_LEDGER_STOPPED, 0},
+                 {TERN_LEDGER_RUNNING, 50},   {TERN_LEDGER_RECLAIMED, 50},
+                 {TERN_LEDGER_PEER_LOST, 50}, {TERN_LEDGER_FAILED, 50}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct tern_ledger_account account;
+        struct tern_ledger_row rows[] = {row("a", 0, 10, TERN_LEDGER_PRODUCTIVE, 0, 10),
+                                         row("b", 60, 70, TERN_LEDGER_PRODUCTIVE, 10, 20)};
+        rows[0].state = cases[i].state;
+        write_file(tern_ledger_header());
+        append_rows(rows, 2);
+        expect_ok(tern_ledger_read(ledger_path(), -1, &account));
+        assert_near(account.seconds[TERN_LEDGER_RESTART], 2 * cases[i].restart, 1e-9);
+        tern_ledger_account_fini(&account);
+    }
+}
+
+static void test_currencies(void **state)
+{
+    (void)state;
+    struct tern_ledger_account account;
+    struct tern_ledger_row rows[] = {row("a", 0, 10, TERN_LEDGER_PRODUCTIVE, 0, 10),
+                                     row("b", 10, 20, TERN_LEDGER_PRODUCTIVE, 10, 20)};
+    strcpy(rows[1].currency, "EUR");
+    append_rows(rows, 2);
+    expect_ok(tern_ledger_read(ledger_path(), -1, &account));
+    assert_false(account.has_cost);
+    tern_ledger_account_fini(&account);
+    rows[1].price = -1;
+    strcpy(rows[1].currency, "USD");
+    write_file(tern_ledger_header());
+    append_rows(rows, 2);
+    expect_ok(tern_ledger_read(ledger_path(), -1, &account));
+    assert_false(account.has_cost);
+    tern_ledger_account_fini(&account);
+}
+
+/* Sums beyond 64 bits are cut off, not wrapped. */
+static void test_absurd_rows(void **state)
+{
+    (void)state;
+    struct tern_ledger_account account;
+    struct tern_ledger_row rows[64];
+    for (int i = 0; i < 64; i++) {
+        rows[i] = row("a", 0, 0, TERN_LEDGER_PRODUCTIVE, 0, 10);
+        rows[i].us[TERN_LEDGER_PRODUCTIVE] = 99999999999000000;
+        rows[i].us[TERN_LEDGER_START] = -99999999999000000;
+        rows[i].tokens = 1000000000000000000;
+    }
+    append_rows(rows, 64);
+    expect_ok(tern_ledger_read(ledger_path(), -1, &account));
+    assert_true(account.bad_lines > 0);
+    tern_ledger_account_fini(&account);
+}
+
+/* ---- the state machine ---- */
+
+static void advance(double seconds)
+{
+    atomic_fetch_add(&g_now_ns, (int64_t)(seconds * 1e9));
+}
+
+/* A ledger whose wall clock is the fake one. */
+static void start_at(struct tern_ledger *ledger, const char *launch, int machines)
+{
+    struct tern_ledger_options options = {.run_dir = g_root,
+                                          .launch = launch,
+                                          .machines = machines,
+                                          .ranks = 4,
+                                          .price = 1.5,
+                                          .currency = "USD"};
+    tern_ledger_start(ledger);
+    int64_t now = 1000000000000 + fake_now() / 1000;
+    ledger->began_us = ledger->counted_us = ledger->cut_us = now;
+    ledger->open.from_us = ledger->open.to_us = now;
+    advance(1);
+    expect_ok(tern_ledger_open(ledger, &options));
+}
+
+static void take_steps(struct tern_ledger *ledger, int64_t first, int64_t end, double each)
+{
+    for (int64_t step = first + 1; step <= end; step++) {
+        tern_ledger_enter(ledger, TERN_LEDGER_DATA_WAIT);
+        advance(0.01);
+        tern_ledger_enter(ledger, TERN_LEDGER_PRODUCTIVE);
+        advance(each);
+        tern_ledger_step(ledger, step, step * 1000);
+    }
+}
+
+static void test_a_launch(void **state)
+{
+    (void)state;
+    struct tern_ledger ledger;
+    struct tern_ledger_account account, sum;
+    start_at(&ledger, "a", 3);
+    tern_ledger_enter(&ledger, TERN_LEDGER_LOAD);
+    advance(4);
+    tern_ledger_resume(&ledger, 0, 0);
+    take_steps(&ledger, 0, 10, 0.5);
+    assert_int_equal(tern_ledger_enter(&ledger, TERN_LEDGER_CHECKPOINT_STALL),
+                     TERN_LEDGER_PRODUCTIVE);
+    advance(0.25);
+    tern_ledger_enter(&ledger, TERN_LEDGER_DRAIN);
+    advance(2);
+    tern_ledger_enter(&ledger, TERN_LEDGER_IDLE_AFTER_NOTICE);
+    advance(0.125);
+    tern_ledger_sum(&ledger, &sum);
+    tern_ledger_close(&ledger, TERN_LEDGER_RECLAIMED);
+    tern_ledger_fini(&ledger);
+    expect_ok(tern_ledger_read(ledger_path(), -1, &account));
+    for (int k = 0; k < TERN_LEDGER_KIND_COUNT; k++) {
+        assert_near(account.seconds[k], sum.seconds[k], 1e-6);
+    }
+    assert_near(account.seconds[TERN_LEDGER_START], 3 * 1, 1e-6);
+    assert_near(account.seconds[TERN_LEDGER_LOAD], 3 * 4, 1e-6);
+    assert_near(account.seconds[TERN_LEDGER_DATA_WAIT], 3 * 0.1, 1e-4);
+    assert_near(account.seconds[TERN_LEDGER_PRODUCTIVE], 3 * 5, 1e-6);
+    assert_near(account.seconds[TERN_LEDGER_CHECKPOINT_STALL], 3 * 0.25, 1e-6);
+    assert_near(account.seconds[TERN_LEDGER_DRAIN], 3 * 2, 1e-6);
+    assert_near(account.seconds[TERN_LEDGER_IDLE_AFTER_NOTICE], 3 * 0.125, 1e-6);
+    assert_int_equal(account.tokens, 10000);
+    assert_int_equal(account.launches[0].state, TERN_LEDGER_RECLAIMED);
+    assert_near(account.total_cost, account.total_seconds / 3600 * 1.5, 1e-9);
+    tern_ledger_account_fini(&account);
+}
+
+/* The time of a step that never ended is the hang's, also what was written before anybody knew. */
+static void test_hang(void **state)
+{
+    (void)state;
+    struct tern_ledger ledger;
+    struct tern_ledger_account account;
+    start_at(&ledger, "a", 1);
+    tern_ledger_resume(&ledger, 0, 0);
+    take_steps(&ledger, 0, 10, 1);
+    for (int i = 0; i < 20; i++) {
+        advance(1);
+        tern_ledger_flush(&ledger);
+    }
+    tern_ledger_blame(&ledger, TERN_LEDGER_HANG_DETECTION);
+    advance(0.5);
+    tern_ledger_close(&ledger, TERN_LEDGER_PEER_LOST);
+    tern_ledger_close(&ledger, TERN_LEDGER_FAILED); /* too late: it has been said */
+    tern_ledger_fini(&ledger);
+    expect_ok(tern_ledger_read(ledger_path(), 10, &account));
+    assert_near(account.seconds[TERN_LEDGER_PRODUCTIVE], 10, 1e-6);
+    assert_near(account.seconds[TERN_LEDGER_HANG_DETECTION], 20.5, 1e-6);
+    assert_near(account.seconds[TERN_LEDGER_LOST_STEPS], 0, 1e-6);
+    assert_int_equal(account.launches[0].state, TERN_LEDGER_PEER_LOST);
+    tern_ledger_account_fini(&account);
+}
+
+/* A rank that outlives rank 0 accounts for the time since rank 0's last row. */
+static void test_bury(void **state)
+{
+    (void)state;
+    struct tern_ledger_account account;
+    struct tern_ledger_row r = row("a", 0, 10, TERN_LEDGER_PRODUCTIVE, 0, 10);
+    struct tern_ledger_options options = {.run_dir = g_root,
+                                          .launch = "b",
+                                          .machines = 2,
+                                          .ranks = 4,
+                                          .price = 3.6,
+                                          .currency = "USD"};
+    append_rows(&r, 1);
+    tern_ledger_bury(&options); /* another launch's */
+    expect_ok(tern_ledger_read(ledger_path(), -1, &account));
+    assert_int_equal(account.launches[0].state, TERN_LEDGER_RUNNING);
+    tern_ledger_account_fini(&account);
+    options.launch = "a";
+    tern_ledger_bury(&options);
+    expect_ok(tern_ledger_read(ledger_path(), -1, &account));
+    assert_int_equal(account.launches[0].state, TERN_LEDGER_PEER_LOST);
+    assert_true(account.seconds[TERN_LEDGER_HANG_DETECTION] > 0);
+    tern_ledger_account_fini(&account);
+}
+
+/* Plain sums of the columns, without knowing what they mean. */
+static void sum_columns(double seconds[TERN_LEDGER_KIND_COUNT])
+{
+    char *text;
+    size_t bytes;
+    char *line_end = NULL;
+    expect_ok(tern_file_read(ledger_path(), 1 << 30, &text, &bytes));
+    memset(seconds, 0, TERN_LEDGER_KIND_COUNT * sizeof seconds[0]);
+    for (char *line = strtok_r(text, "\n", &line_end); line != NULL;
+         line = strtok_r(NULL, "\n", &line_end)) {
+        double machines = 0;
+        for (int column = 0; strncmp(line, "launch,", 7) != 0; column++) {
+            char *comma = strchr(line, ',');
+            double value = strtod(line, NULL);
+            machines = column == 4 ? value : machines;
+            if (column >= 11 && column < 11 + TERN_LEDGER_KIND_COUNT) {
+                seconds[column - 11] += value * machines;
+            }
+            if (comma == NULL) {
+                break;
+            }
+            line = comma + 1;
+        }
+    }
+    tern_free(text);
+}
+
+/* A ledger on a full disk keeps its rows and writes them later; a torn line costs nothing. */
+static void test_full_disk(void **state)
+{
+    (void)state;
+    struct tern_ledger ledger;
+    struct tern_ledger_account account;
+    double columns[TERN_LEDGER_KIND_COUNT];
+    start_at(&ledger, "a", 1);
+    tern_ledger_resume(&ledger, 0, 0);
+    int64_t step = 0;
+    static const char *const faults[] = {"observe.append@1:enospc",
+                                         "observe.append@1:short,observe.append@2:eio", NULL};
+    for (int round = 0; round < 60; round++) {
+        take_steps(&ledger, step, step + 2, 0.5);
+        step += 2;
+        arm(faults[round / 20]);
+        tern_ledger_flush(&ledger);
+    }
+    arm(NULL);
+    tern_ledger_close(&ledger, TERN_LEDGER_FINISHED);
+    tern_ledger_fini(&ledger);
+    expect_ok(tern_ledger_read(ledger_path(), -1, &account));
+    assert_near(account.total_seconds, 1 + 120 * 0.51, 1e-3);
+    assert_near(account.seconds[TERN_LEDGER_PRODUCTIVE], 60, 1e-3);
+    assert_int_equal(account.tokens, 120000);
+    assert_int_equal(account.bad_lines, 0);
+    assert_near(account.seconds[TERN_LEDGER_RESTART], 0, 1e-6);
+    sum_columns(columns);
+    for (int k = 0; k < TERN_LEDGER_KIND_COUNT; k++) {
+        assert_near(columns[k], account.seconds[k], 1e-3);
+    }
+    tern_ledger_account_fini(&account);
+}
+
+/* ---- random histories ---- */
+
+enum {
+    HISTORIES = 100,
+    LAUNCHES_MAX = 6,
+    STEPS_MAX = 4000
+};
+
+/* What the generator knows, in memory that outlives its children: of each launch the time of each of its steps, and of all
+ * else. */
+struct truth {
+    int launches;
+    int64_t first[LAUNCHES_MAX], last[LAUNCHES_MAX];
+    int64_t source[STEPS_MAX + 1]; /* which launch saved the state of a step; -1 none */
+    double step_seconds[LAUNCHES_MAX][STEPS_MAX + 1];
+    double other[TERN_LEDGER_KIND_COUNT]; /* machine-seconds that are no steps */
+    double unseen; /* machine-seconds after the last row of a launch that was killed */
+    int machines[LAUNCHES_MAX];
+    int64_t begin_ns[LAUNCHES_MAX], seen_ns[LAUNCHES_MAX]; /* of rows */
+    bool is_gap_wanted[LAUNCHES_MAX];                      /* before it */
+    int64_t saved;                                         /* the newest state */
+    int64_t clock_ns;
+    bool is_finished, is_wanted;
+};
+
+struct player {
+    struct truth *truth;
+    struct tern_ledger ledger;
+    uint64_t seed, drawn;
+    int launch;
+    double since_flush, left; /* seconds until the end comes */
+};
+
+static double uniform(struct player *p, double least, double most)
+{
+    double value =
+        tern_random_uniform(p->seed, tern_random_stream_id(TERN_STREAM_TEST, 7), p->drawn++);
+    return least + (most - least) * value;
+}
+
+/* Time passes, and the ledger's thread would write once a second. False: the end has come, before `seconds` were over;
+ * *passed_out: how much of them did. */
+static bool pass_time(struct player *p, double seconds, double *passed_out)
+{
+    bool is_over = seconds >= p->left;
+    double left = is_over ? p->left : seconds;
+    *passed_out = left;
+    p->left -= left;
+    while (left > 0) {
+        double part = left < 1 - p->since_flush ? left : 1 - p->since_flush;
+        advance(part);
+        p->since_flush += part;
+        left -= part;
+        if (p->since_flush >= 1 - 1e-9) {
+            tern_ledger_flush(&p->ledger);
+            p->since_flush = 0;
+        }
+    }
+    return !is_over;
+}
+
+static bool spend(struct player *p, enum tern_ledger_kind kind, double seconds)
+{
+    double passed;
+    tern_ledger_enter(&p->ledger, kind);
+    bool goes_on = pass_time(p, seconds, &passed);
+    p->truth->other[kind] += passed * p->truth->machines[p->launch];
+    return goes_on;
+}
+
+/* A step; false: the end came in the middle of it, and it counts as lost. */
+static bool play_step(struct player *p, int64_t step, double each)
+{
+    double passed;
+    if (!spend(p, TERN_LEDGER_DATA_WAIT, uniform(p, 0, 0.02))) {
+        return false;
+    }
+    tern_ledger_enter(&p->ledger, TERN_LEDGER_PRODUCTIVE);
+    bool goes_on = pass_time(p, each * uniform(p, 0.9, 1.2), &passed);
+    if (!goes_on) {
+        p->truth->other[TERN_LEDGER_LOST_STEPS] += passed * p->truth->machines[p->launch];
+        return false;
+    }
+    tern_ledger_step(&p->ledger, step, step * 1000);
+    p->truth->step_seconds[p->launch][step] = passed;
+    p->truth->last[p->launch] = step;
+    return true;
+}
+
+static bool play_steps(struct player *p, int64_t first)
+{
+    double each = uniform(p, 0.02, 3);
+    int64_t every = 5 + (int64_t)uniform(p, 0, 60);
+    for (int64_t step = first + 1; step <= STEPS_MAX; step++) {
+        if (!play_step(p, step, each)) {
+            return false;
+        }
+        if (step % every == 0) {
+            tern_ledger_enter(&p->ledger, TERN_LEDGER_CHECKPOINT_STALL);
+            tern_ledger_cut(&p->ledger);
+            if (!spend(p, TERN_LEDGER_CHECKPOINT_STALL, uniform(p, 0.01, 0.5))) {
+                return false;
+            }
+            p->truth->saved = step;
+            p->truth->source[step] = p->launch;
+        }
+    }
+    return true;
+}
+
+/* How the launch ends that was overtaken by its end; killed: without a word. */
+static void play_end(struct player *p)
+{
+    struct truth *t = p->truth;
+    int64_t last = t->last[p->launch];
+    p->left = 1e9;
+    double how = uniform(p, 0, 1);
+    if (how < 0.5) {
+        t->unseen += p->since_flush * 5;
+        t->is_wanted = true;
+        t->seen_ns[p->launch] = fake_now() - (int64_t)(p->since_flush * 1e9);
+        t->clock_ns = fake_now();
+        _exit(0);
+    }
+    if (how < 0.75) {
+        tern_ledger_blame(&p->ledger, TERN_LEDGER_LOST_STEPS);
+        spend(p, TERN_LEDGER_DRAIN, uniform(p, 0.5, 20));
+        t->saved = last;
+        t->source[last] = p->launch;
+        spend(p, TERN_LEDGER_IDLE_AFTER_NOTICE, uniform(p, 0, 5));
+        tern_ledger_close(&p->ledger, TERN_LEDGER_RECLAIMED);
+    } else {
+        double passed;
+        tern_ledger_enter(&p->ledger, TERN_LEDGER_PRODUCTIVE);
+        tern_ledger_blame(&p->ledger, TERN_LEDGER_LOST_STEPS);
+        tern_ledger_enter(&p->ledger, TERN_LEDGER_PRODUCTIVE);
+        pass_time(p, uniform(p, 5, 25), &passed); /* nobody knows yet */
+        t->other[TERN_LEDGER_HANG_DETECTION] += passed * t->machines[p->launch];
+        tern_ledger_blame(&p->ledger, TERN_LEDGER_HANG_DETECTION);
+        tern_ledger_close(&p->ledger, TERN_LEDGER_PEER_LOST);
+    }
+    t->is_wanted = true;
+}
+
+/* One launch, in a process of its own, so that it can die. */
+static void play_launch(struct truth *t, int launch, uint64_t seed)
+{
+    static struct player p;
+    char name[32];
+    p.truth = t;
+    p.launch = launch;
+    p.seed = seed;
+    p.left = 1e9;
+    snprintf(name, sizeof name, "launch-%d", launch);
+    t->machines[launch] = 1 + (int)uniform(&p, 0, 4);
+    if (launch > 0) {
+        double gap = uniform(&p, 0, 200);
+        advance(gap);
+        t->other[TERN_LEDGER_RESTART] += t->is_wanted ? gap * t->machines[launch] : 0;
+        t->is_gap_wanted[launch] = t->is_wanted;
+    }
+    t->begin_ns[launch] = fake_now();
+    start_at(&p.ledger, name, t->machines[launch]);
+    t->other[TERN_LEDGER_START] += t->machines[launch];
+    spend(&p, TERN_LEDGER_COMPILE, uniform(&p, 0, 3));
+    spend(&p, TERN_LEDGER_LOAD, uniform(&p, 0.1, 30));
+    int64_t first = t->saved;
+    tern_ledger_resume(&p.ledger, first, first * 1000);
+    t->first[launch] = t->last[launch] = first;
+    p.left = uniform(&p, 20, 900);
+    if (play_steps(&p, first)) {
+        t->is_finished = true;
+        t->is_wanted = false;
+        tern_ledger_close(&p.ledger, TERN_LEDGER_FINISHED);
+    } else {
+        play_end(&p);
+    }
+    t->seen_ns[launch] = fake_now();
+    t->clock_ns = fake_now();
+    _exit(0);
+}
+
+/* By whom each step was made that is part of the end: back from the newest state, along who saved what. */
+static void find_truth(const struct truth *t, double seconds[TERN_LEDGER_KIND_COUNT])
+{
+    double all = 0;
+    double kept = 0;
+    for (int launch = 0; launch < t->launches; launch++) {
+        for (int64_t step = t->first[launch] + 1; step <= t->last[launch]; step++) {
+            all += t->step_seconds[launch][step] * t->machines[launch];
+        }
+    }
+    int launch = t->launches - 1;
+    int64_t at = t->last[launch];
+    while (at > 0) {
+        for (; at > t->first[launch]; at--) {
+            kept += t->step_seconds[launch][at] * t->machines[launch];
+        }
+        launch = at > 0 ? (int)t->source[at] : launch;
+    }
+    memcpy(seconds, t->other, sizeof t->other);
+    seconds[TERN_LEDGER_PRODUCTIVE] += kept;
+    seconds[TERN_LEDGER_LOST_STEPS] += all - kept;
+}
+
+/* Wall time x machines: of each launch from its start to its last row, of the gap before it if somebody wanted it to run. */
+static double wall_seconds(const struct truth *t)
+{
+    double sum = 0;
+    for (int i = 0; i < t->launches; i++) {
+        double gap =
+            i > 0 && t->is_gap_wanted[i] ? (double)(t->begin_ns[i] - t->seen_ns[i - 1]) : 0;
+        sum += ((double)(t->seen_ns[i] - t->begin_ns[i]) + gap) * 1e-9 * t->machines[i];
+    }
+    return sum;
+}
+
+static void play_history(struct truth *t, uint64_t seed)
+{
+    memset(t, 0, sizeof *t);
+    t->clock_ns = 1000000000;
+    (void)!unlink(ledger_path());
+    while (t->launches < LAUNCHES_MAX && !t->is_finished) {
+        int status;
+        pid_t pid = fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+            atomic_store(&g_now_ns, t->clock_ns);
+            play_launch(t, t->launches, seed * 100 + (uint64_t)t->launches);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+        t->launches++;
+    }
+}
+
+static void test_random_histories(void **state)
+{
+    (void)state;
+    struct truth *t =
+        mmap(NULL, sizeof *t, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(t != MAP_FAILED);
+    double unseen = 0;
+    double total = 0;
+    double worst = 0;
+    for (uint64_t seed = 1; seed <= HISTORIES; seed++) {
+        struct tern_ledger_account account;
+        double expected[TERN_LEDGER_KIND_COUNT], columns[TERN_LEDGER_KIND_COUNT];
+        play_history(t, seed);
+        find_truth(t, expected);
+        expect_ok(tern_ledger_read(ledger_path(), -1, &account));
+        sum_columns(columns);
+        assert_int_equal(account.launch_count, t->launches);
+        double wall = wall_seconds(t);
+        assert_near(account.total_seconds, wall, 1e-6 * wall + 1e-3);
+        /* time after the last row of a killed launch is the restart's: nobody could write it down; at most 1 s a death */
+        for (int k = 0; k < TERN_LEDGER_KIND_COUNT; k++) {
+            double off = fabs(account.seconds[k] - expected[k]);
+            if (off > 0.001 * wall + t->unseen) {
+                fail_msg("seed %llu, %s: %.3f machine-seconds, the account says %.3f of %.0f",
+                         (unsigned long long)seed, tern_ledger_kind_name((enum tern_ledger_kind)k),
+                         account.seconds[k], expected[k], wall);
+            }
+            assert_near(columns[k], account.seconds[k], 1e-3 + 0.001 * wall);
+            off = off > t->unseen ? off - t->unseen : 0;
+            worst = off / wall > worst ? off / wall : worst;
+        }
+        assert_true(account.last_step <= STEPS_MAX);
+        assert_int_equal(account.tokens, account.last_step * 1000);
+        unseen += t->unseen;
+        total += wall;
+        tern_ledger_account_fini(&account);
+    }
+    print_message(
+        "%d histories, %.0f machine-seconds; worst kind off by %.4f %% of a history; %.4f %% "
+        "after last rows\n",
+        HISTORIES, total, 100 * worst, 100 * unseen / total);
+    munmap(t, sizeof *t);
+}
+
+/* ---- print ---- */
+
+static void test_print(void **state)
+{
+    (void)state;
+    struct tern_ledger_account account;
+    struct tern_text text;
+    struct tern_ledger_row rows[] = {row("a", 0, 90, TERN_LEDGER_PRODUCTIVE, 0, 10),
+                                     row("a", 90, 100, TERN_LEDGER_DRAIN, 10, 10)};
+    append_rows(rows, 2);
+    expect_ok(tern_ledger_read(ledger_path(), -1, &account));
+    tern_text_init(&text);
+    expect_ok(tern_ledger_print_line(&account, &text));
+    assert_contains(text.data, "in 1 launch, effective training time 90.0 %");
+    assert_contains(text.data, "wasted: drain 10.0 %");
+    assert_contains(text.data, "0.20 USD");
+    tern_text_fini(&text);
+    tern_text_init(&text);
+    const struct tern_ledger_focus focus = {.run = "a \"run\", here", .pricing = "Dynamic"};
+    expect_ok(tern_ledger_print_focus(&account, &focus, &text));
+    assert_contains(text.data, "\"a \"\"run\"\", here\"");
+    assert_contains(text.data, "BilledCost,EffectiveCost,");
+    assert_contains(text.data, "\"Dynamic\"");
+    tern_text_fini(&text);
+    tern_ledger_account_fini(&account);
+}
+
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(test_row_round_trip),
+        IN_FOLDER(test_row_damaged),
+        IN_FOLDER(test_no_ledger),
+        IN_FOLDER(test_torn_last_line),
+        IN_FOLDER(test_row_written_twice),
+        IN_FOLDER(test_lost_steps),
+        IN_FOLDER(test_detour),
+        IN_FOLDER(test_gaps),
+        IN_FOLDER(test_currencies),
+        IN_FOLDER(test_absurd_rows),
+        IN_FOLDER(test_a_launch),
+        IN_FOLDER(test_hang),
+        IN_FOLDER(test_bury),
+        IN_FOLDER(test_full_disk),
+        IN_FOLDER(test_random_histories),
+        IN_FOLDER(test_print),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

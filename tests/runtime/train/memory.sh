@@ -1,0 +1,217 @@
+#!/bin/bash
+# memory.sh - snapshots in memory: runs that are killed go on from them on any number of ranks with the bits of a run that
+# was not; from a peer's copy when a host's memory is gone, from disk when both are; never from another run's memory, a
+# damaged one or an older launch's; and nothing stays when a run has ended.
+. "${BASH_SOURCE[0]%/*}/lib.sh"
+export TERN_THREADS=1 TERN_COMM_TIMEOUT=10
+make_data
+config llama bf16 >config.yaml
+steps=24
+often=(--set train.steps=$steps --set checkpoint.snapshot_every_steps=3 --set checkpoint.every_steps=0)
+ranks 0 config.yaml --run-dir reference "${often[@]}" || fail "the reference run"
+expected=$(digest reference)
+
+blocks() { find "${1:-$TERN_SHM_DIR}" -name 'tern-*' | wc -l; }
+# The step that the newest launch of a run went on from, and what from.
+resumed() { grep '"kind":"resume"' "$1/log.jsonl" | tail -n 1 | sed 's/.*"step":\([0-9]*\),.*"source":"\([^"]*\)".*/\1 \2/' || true; }
+nothing_stays() { [ "$(blocks)" = 0 ] || fail "$1: blocks stay: $(ls "$TERN_SHM_DIR")"; }
+nothing_stays "after the reference"
+
+# killed N FAULT: a run on N ranks that dies of a fault
+killed() {
+    local n=$1
+    rm -rf run
+    TERN_FAULT=$2 ranks "$n" config.yaml --run-dir run "${often[@]}" "${@:3}" && fail "no death of $2"
+    [ "$(blocks)" -gt 0 ] || fail "$2 leaves no memory"
+}
+# The newest snapshot that the launches so far are known to have had on all ranks.
+announced() { grep '"kind":"snapshot"' run/log.jsonl | tail -n 1 | sed 's/.*"step":\([0-9]*\),.*/\1/' || true; }
+# from STEP SOURCE LEAST WHAT: the run went on from there, at this step, or, where the last snapshot was not sealed in time, at
+# an older one that had been announced
+from() {
+    local found
+    found=$(resumed run)
+    [ "${found#* }" = "$2" ] && [ "${found%% *}" -le "$1" ] && [ "${found%% *}" -ge "$3" ] ||
+        fail "$4: went on from '$found', expected '$1 $2' or an earlier snapshot down to step $3"
+}
+# goes_on N STEP SOURCE WHAT: resumed on N ranks, from there, with the right end
+goes_on() {
+    local least
+    [ "$3" = disk ] && least=$2 || least=$(announced)
+    ranks "$1" config.yaml --run-dir run "${often[@]}" || fail "$4: the resume failed"
+    from "$2" "$3" "${least:-1}" "$4"
+    [ "$(digest run)" = "$expected" ] || fail "$4: digests differ"
+    nothing_stays "$4"
+    echo "ok: $4"
+}
+
+for again in 4 3 1 8 0; do
+    killed 4 "step.update@17#2:kill"
+    goes_on "$again" 15 "shared memory" "a rank of 4 killed in step 17, gone on with $again"
+done
+killed 1 "step.backward@250:kill"
+goes_on 2 15 "shared memory" "one rank killed, gone on with 2"
+# At each moment of a snapshot: the one before is whole.
+for point in memory.copy memory.seal; do
+    killed 3 "$point@4#1:kill"
+    goes_on 2 9 "shared memory" "killed at $point of the fourth snapshot"
+done
+# Twice: the second launch dies before it has a snapshot of its own, the third goes on from the first one's.
+killed 4 "step.end@10#0:kill"
+TERN_FAULT=step.end@1#1:kill ranks 2 config.yaml --run-dir run "${often[@]}" && fail "no second death"
+goes_on 3 9 "shared memory" "killed again before its first snapshot"
+killed 4 "step.end@10#0:kill"
+TERN_FAULT=step.end@8#1:kill ranks 2 config.yaml --run-dir run "${often[@]}" && fail "no second death"
+goes_on 4 15 "shared memory" "killed again after its own snapshots"
+# A snapshot that fails costs itself only.
+for fault in memory.copy@3#1:enospc memory.seal@3#1:eio; do
+    killed 3 "$fault,step.end@11#0:kill"
+    grep -q "a snapshot in memory failed" last.log || fail "$fault is not said"
+    goes_on 3 6 "shared memory" "$fault"
+done
+killed 2 "step.end@10#0:kill"
+TERN_FAULT=memory.restore@1#1:eio ranks 2 config.yaml --run-dir run "${often[@]}" || fail "memory.restore:eio"
+grep -q "going on without it" last.log || fail "memory.restore:eio is not said"
+[ "$(digest run)" = "$expected" ] || fail "memory.restore:eio: digests differ"
+nothing_stays "memory.restore:eio"
+echo "ok: a snapshot that can't be read"
+
+# Disk or memory, whichever is newer.
+on_disk() { echo $((10#$(sed 's/.*-//' run/ckpt/LATEST))); }
+killed 2 "step.end@11#0:kill"
+TERN_FAULT=ckpt.prune@1:kill,step.end@12#0:kill ranks 2 config.yaml --run-dir run "${often[@]}" \
+    --set checkpoint.every_steps=5 --set checkpoint.snapshot_every_steps=0 && fail "no second death"
+[ "$(blocks)" -gt 0 ] || fail "the memory that a launch without its own began from is gone too early"
+[ "$(on_disk)" -ge 10 ] || fail "no checkpoint at step 10 or later"
+goes_on 2 "$(on_disk)" disk "a checkpoint newer than the snapshot"
+killed 2 "step.end@13#0:kill" --set checkpoint.every_steps=5
+goes_on 2 12 "shared memory" "a snapshot newer than the checkpoint"
+rm -rf run
+
+# Damaged: the older one, then disk. Each byte counts.
+damage() { # FILE OFFSET
+    printf '\xa5' | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
+}
+killed 2 "step.end@11#0:kill"
+best=0
+for file in "$TERN_SHM_DIR"/tern-*-0000-[01]; do # the newer of two
+    step=$(od -A n -t d8 -j 32 -N 8 "$file" | tr -d ' ')
+    [ "$step" -le "$best" ] || { best=$step newest=$file; }
+done
+damage "$newest" $(($(stat -c %s "$newest") - 5000))
+ranks 2 config.yaml --run-dir run "${often[@]}" || fail "a damaged snapshot: the resume failed"
+from $((best - 3)) "shared memory" $((best - 3)) "a damaged snapshot"
+[ "$(digest run)" = "$expected" ] || fail "a damaged snapshot: digests differ"
+grep -q "is left out" last.log || fail "the damage is not said"
+killed 2 "step.end@11#0:kill"
+for file in "$TERN_SHM_DIR"/tern-*; do
+    truncate -s -4096 "$file"
+done
+ranks 2 config.yaml --run-dir run "${often[@]}" || fail "all memory cut short"
+grep -q '"kind":"resume"' run/log.jsonl && fail "resumed from memory that was cut short"
+[ "$(digest run)" = "$expected" ] || fail "cut short: digests differ"
+nothing_stays "cut short"
+echo "ok: memory cut short"
+
+# Another run's memory is never ours: a copy of the directory, one made anew in its place.
+killed 2 "step.end@11#0:kill"
+cp -r run copy
+ranks 2 config.yaml --run-dir copy "${often[@]}" || fail "the copy"
+grep -q '"kind":"resume"' copy/log.jsonl && fail "a copy of the run took its memory"
+goes_on 2 9 "shared memory" "the run whose directory was copied"
+killed 2 "step.end@11#0:kill"
+rm -rf run
+ranks 2 config.yaml --run-dir run "${often[@]}" || fail "a new run in the old one's place"
+grep -q '"kind":"resume"' run/log.jsonl && fail "a new run took the old one's memory"
+nothing_stays "a new run in the old one's place"
+echo "ok: no other run's memory"
+# Memory of a past that the run did not take: hidden while the run went another way.
+killed 2 "step.end@14#0:kill" --set checkpoint.every_steps=5
+[ -e run/ckpt/LATEST ] || fail "no checkpoint after 14 steps"
+mkdir hidden
+mv "$TERN_SHM_DIR"/tern-* hidden
+TERN_FAULT=step.end@1#0:kill ranks 2 config.yaml --run-dir run "${often[@]}" && fail "no second death"
+rm -f "$TERN_SHM_DIR"/tern-*
+mv hidden/* "$TERN_SHM_DIR"
+goes_on 2 "$(on_disk)" disk "memory that another launch left behind"
+# Asked to begin anew, or with other sizes.
+killed 2 "step.end@11#0:kill"
+ranks 2 config.yaml --run-dir run "${often[@]}" --resume never || fail "--resume never"
+grep -q '"kind":"resume"' run/log.jsonl && fail "--resume never resumed"
+nothing_stays "--resume never"
+killed 2 "step.end@11#0:kill"
+ranks 2 config.yaml --run-dir run "${often[@]}" --set model.ff_width=96 && fail "another width is taken"
+grep -q "has another shape" last.log || fail "another width is not said"
+goes_on 2 9 "shared memory" "after a width that was refused"
+rm -rf run
+
+# Told to stop: on disk, so nothing stays in memory.
+(
+    for _ in $(seq 400); do
+        grep -q '"kind":"snapshot"' run/log.jsonl 2>/dev/null && break
+        sleep 0.05
+    done
+    touch run/stop
+) &
+ranks 2 config.yaml --run-dir run --set train.steps=100000 --set checkpoint.snapshot_every_steps=3 || true
+wait
+[ "$(state run)" = reclaimed ] || fail "stopped: $(state run)"
+nothing_stays "reclaimed"
+rm -rf run
+
+# Hosts: ranks 0, 1 and 2, 3 each with a memory of their own.
+cat >host.sh <<'SH'
+#!/bin/bash
+export TERN_SHM_DIR=$HOSTS/$((OMPI_COMM_WORLD_RANK / 2))
+mkdir -p "$TERN_SHM_DIR"
+exec "$@"
+SH
+chmod +x host.sh
+export HOSTS=$WORK/hosts
+hosts() { # N ARGUMENTS...
+    local n=$1
+    shift
+    "${run[@]}" -np "$n" ./host.sh "$TERN" train "$@" >last.log 2>&1
+}
+killed_on_hosts() { # FAULT
+    rm -rf run hosts
+    TERN_FAULT=$1 hosts 4 config.yaml --run-dir run "${often[@]}" "${@:2}" && fail "no death of $1"
+    return 0
+}
+hosts_go_on() { # N STEP SOURCE WHAT
+    local least
+    [ "$3" = disk ] && least=$2 || least=$(announced)
+    hosts "$1" config.yaml --run-dir run "${often[@]}" || fail "$4: the resume failed"
+    from "$2" "$3" "${least:-1}" "$4"
+    [ "$(digest run)" = "$expected" ] || fail "$4: digests differ"
+    [ "$(blocks hosts)" = 0 ] || fail "$4: blocks stay: $(ls hosts/*)"
+    echo "ok: $4"
+}
+killed_on_hosts "step.end@16#3:kill"
+hosts_go_on 4 15 "shared memory" "two hosts, none lost"
+killed_on_hosts "step.end@16#3:kill"
+rm -rf hosts/1
+hosts_go_on 2 15 "a peer" "a host lost, gone on with the other"
+killed_on_hosts "step.end@16#0:kill"
+rm -rf hosts/0
+hosts_go_on 4 15 "a peer" "a host lost, and a new one in its place"
+killed_on_hosts "step.end@22#0:kill" --set checkpoint.every_steps=7
+rm -rf hosts
+hosts_go_on 4 "$(on_disk)" disk "both hosts lost"
+killed_on_hosts "memory.peer@4#2:kill"
+rm -rf hosts/0
+hosts "3" config.yaml --run-dir run "${often[@]}" || fail "killed in a copy, host lost: the resume failed"
+[ "$(digest run)" = "$expected" ] || fail "killed in a copy, host lost: digests differ"
+echo "ok: killed in a copy, and a host lost: from '$(resumed run)'"
+
+# Too little room: said once with the figures, and training goes on.
+mkdir tiny
+if mount -t tmpfs -o size=256k none tiny 2>/dev/null; then
+    TERN_SHM_DIR=$WORK/tiny ranks 2 config.yaml --run-dir small "${often[@]}" || true
+    umount tiny
+    grep -q "snapshots in memory are off: they need" last.log || fail "no word of too little room"
+    [ "$(digest small)" = "$expected" ] || fail "too little room: digests differ"
+    [ "$(grep -c "snapshots in memory" last.log)" = 1 ] || fail "too little room is said more than once"
+    echo "ok: too little room"
+fi
+echo "memory: done"
