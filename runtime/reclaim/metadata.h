@@ -20,11 +20,11 @@ TERN_MUST_CHECK tern_status tern_metadata_open(const char *base,
 void tern_metadata_close(struct tern_metadata *metadata);
 
 struct tern_metadata_ask {
-    const char *method; /* NULL: GET */
-    const char *path;   /* "/latest/..." */
+    const char *method;                             /* NULL: GET */
+    const char *path;                               /* "/latest/..." */
     const char *headers[TERN_METADATA_HEADERS_MAX]; /* NULL ends them */
     const char *body;                               /* JSON; NULL: none */
-    double seconds; /* for the whole; 0: 2 */
+    double seconds;                                 /* for the whole; 0: 2 */
 };
 
 /* TERN_OK with any answer: look at its status. Fini in every case. */

@@ -9,11 +9,11 @@
 #include "runtime/reclaim/notice.h"
 
 enum {
-    TERN_FINDINGS_MAX = 16 /* events of one source at one moment; more are not looked at */
+    TERN_STANDING_MAX = 16 /* events of one source at one moment; more are not looked at */
 };
 
-struct tern_findings {
-    struct tern_notice_info items[TERN_FINDINGS_MAX];
+struct tern_standing {
+    struct tern_notice_info items[TERN_STANDING_MAX];
     int count;
 };
 
@@ -27,9 +27,7 @@ struct tern_source_ops {
     void (*close)(void *self);
     /* May wait for news, at most wait_seconds. TERN_ERR_AGAIN: nothing has changed. Otherwise a
      * failure says what the service did wrong; it is asked again later. */
-    TERN_MUST_CHECK tern_status (*poll)(void *self,
-                                        double wait_seconds,
-                                        struct tern_findings *out);
+    TERN_MUST_CHECK tern_status (*poll)(void *self, double wait_seconds, struct tern_standing *out);
     /* The work is done: the event may begin. NULL: it cannot be told. */
     TERN_MUST_CHECK tern_status (*approve)(void *self, const struct tern_notice_info *info);
 };
@@ -41,7 +39,7 @@ extern const struct tern_source_ops tern_source_gcp;
 extern const struct tern_source_ops tern_source_slurm;
 
 /* Appends; NULL when there is no more room. Text may be anything: it is made printable. */
-struct tern_notice_info *tern_findings_add(struct tern_findings *findings,
+struct tern_notice_info *tern_standing_add(struct tern_standing *events,
                                            enum tern_notice kind,
                                            double deadline,
                                            const char *id,

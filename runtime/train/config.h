@@ -85,6 +85,9 @@ struct tern_config_reclaim {
     struct tern_config_strings notices;
     double deadline_seconds;
     double mtbf_seconds; /* between two losses of a machine */
+    double poll_seconds; /* 0: as each service wants it */
+    char *end_time;      /* NULL: not known */
+    bool approve;
     double hang_seconds; /* 0: off */
 };
 

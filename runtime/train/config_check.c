@@ -2,6 +2,7 @@
 #include "runtime/train/config_check.h"
 
 #include "io/store.h"
+#include "runtime/reclaim/dates.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -134,22 +135,27 @@ static void check_outside(const struct tern_config_check *check)
                             "az://CONTAINER/PREFIX, file:///FOLDER or null",
                             config->checkpoint.remote);
     }
-    static const char *const known[] = {"signal", "file", "aws", "azure", "gcp", "slurm"};
-    for (int i = 0; i < config->reclaim.notices.count; i++) {
-        const char *notice = config->reclaim.notices.items[i];
-        size_t k = 0;
-        while (k < sizeof known / sizeof known[0] && strcmp(notice, known[k]) != 0) {
-            k++;
-        }
-        if (k == sizeof known / sizeof known[0]) {
+}
+
+static void check_reclaim(const struct tern_config_check *check)
+{
+    static const char *const known[] = {"signal", "file", "auto", "aws", "azure", "gcp", "slurm"};
+    const struct tern_config_reclaim *reclaim = &check->config->reclaim;
+    double moment;
+    for (int i = 0; i < reclaim->notices.count; i++) {
+        const char *notice = reclaim->notices.items[i];
+        const char *nearest = tern_text_nearest(notice, known, sizeof known / sizeof known[0]);
+        if (strcmp(notice, nearest) != 0) {
             TERN_CONFIG_PROBLEM(check, "reclaim", "notices",
-                                "found '%.60s', expected signal or file; nearest is '%s'", notice,
-                                tern_text_nearest(notice, known, 2));
-        } else if (k >= 2) {
-            TERN_CONFIG_PROBLEM(
-                check, "reclaim", "notices",
-                "found %s, expected signal or file: other sources are not in this build", notice);
+                                "found '%.60s', expected signal, file, auto, aws, azure, gcp or "
+                                "slurm; nearest is '%s'",
+                                notice, nearest);
         }
+    }
+    if (reclaim->end_time != NULL && !tern_date_parse(reclaim->end_time, &moment)) {
+        TERN_CONFIG_PROBLEM(check, "reclaim", "end_time",
+                            "found '%.60s', expected a moment such as 2026-01-31T11:30:00Z",
+                            reclaim->end_time);
     }
 }
 
@@ -195,6 +201,7 @@ void tern_config_check_run(const struct tern_config_check *check)
     check_batch(check);
     check_optimizer(check);
     check_outside(check);
+    check_reclaim(check);
     check_ledger(check);
     check_parallel(check);
 }

@@ -132,8 +132,10 @@ static tern_status open_run_dir(struct tern_job *job, const struct tern_train_op
     job->run.is_locked = mine.is_locked;
     TERN_RETURN_IF_ERR(tern_comm_broadcast(job->comm, &job->memory_run, sizeof job->memory_run, 0));
     atomic_store(&job->has_record, true);
-    return has_notice(job, "file") ? tern_agree(job->comm, tern_notice_watch_file(job->run.path))
-                                   : TERN_OK;
+    if (has_notice(job, "file")) {
+        TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_notice_watch_file(job->run.path)));
+    }
+    return tern_agree(job->comm, tern_reclaim_start(job));
 }
 
 /* Rank 0, when the run is sure to go on with them: what it is made of, for whoever serves or
@@ -594,11 +596,13 @@ tern_status tern_job_open(struct tern_job *job, const struct tern_train_options 
     TERN_RETURN_IF_ERR(open_saver(job));
     TERN_RETURN_IF_ERR(tern_job_open_state(job));
     TERN_RETURN_IF_ERR(tern_agree(job->comm, keep_inputs(job)));
+    tern_reclaim_warn(job);
     return tern_agree(job->comm, start_batches(job));
 }
 
 void tern_job_close(struct tern_job *job)
 {
+    tern_reclaim_stop(&job->reclaim);
     tern_vitals_close(&job->vitals);
     tern_prefetch_stop(job->prefetch);
     tern_mirror_destroy(job->mirror);

@@ -12,6 +12,7 @@
 #include "runtime/reclaim/memory_find.h"
 #include "runtime/train/cursor.h"
 #include "runtime/train/origin.h"
+#include "runtime/train/reclaim.h"
 #include "runtime/train/remote.h"
 #include "runtime/train/run_dir.h"
 #include "runtime/train/save.h"
@@ -34,6 +35,7 @@ struct tern_job {
     struct tern_origin origin; /* of a run that is fine-tuned */
     struct tern_comm *comm;
     struct tern_run_dir run;
+    struct tern_reclaim reclaim;
     struct tern_vitals vitals;
     struct tern_tokenizer *tokenizer;
     struct tern_template *template;  /* of data.format: chat; else NULL */

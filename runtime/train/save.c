@@ -270,7 +270,11 @@ static bool is_any_saving(const struct tern_saver *saver, const struct tern_step
 
 bool tern_saver_should_begin(const struct tern_saver *saver, const struct tern_step_word *words)
 {
-    return words[0].wants_save != 0 && !is_any_saving(saver, words);
+    bool is_wanted = false;
+    for (int rank = 0; rank < saver->state->comm->size; rank++) {
+        is_wanted = is_wanted || words[rank].wants_save != 0;
+    }
+    return is_wanted && !is_any_saving(saver, words);
 }
 
 bool tern_saver_should_snapshot(const struct tern_saver *saver, const struct tern_step_word *words)

@@ -15,8 +15,10 @@ struct tern_step_word {
     int64_t tokens;         /* of its lanes that count in the loss */
     double lane_seconds;    /* of its own computing in the step, a lane; 0: not known */
     int32_t stop;           /* enum tern_notice */
-    int32_t wants_save;     /* rank 0: a checkpoint is due */
+    int32_t wants_save;     /* rank 0: a checkpoint is due; any rank: it was asked for one */
     int32_t wants_snapshot; /* rank 0: one in memory is */
+    double stop_seconds;    /* with stop: until this rank must be gone, as it sees it */
+    double need_seconds;    /* for a clean end, as far as it knows */
     int32_t is_saving;      /* an earlier one is still being written or committed */
     int32_t saved; /* 0 no news, 1 this rank's shard of save_step is durable, 2 it failed */
     int64_t save_step;

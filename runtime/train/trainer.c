@@ -37,8 +37,6 @@ struct loop {
     struct tern_step_word mine;
     const struct tern_step_word *words;
     struct tern_step_result result;
-    enum tern_notice stop; /* as agreed by all ranks */
-    int stop_rank;
     int64_t last_saved; /* step of the newest snapshot or checkpoint that has not failed, -1 none */
     double last_save_time;
     bool is_save_due;
@@ -93,6 +91,7 @@ static void report_upload(struct loop *loop, const struct tern_mirror_event *eve
                   tern_text_bytes(event->bytes, size), event->seconds);
     tern_step_log_event(&loop->log, "upload", "\"step\":%lld,\"bytes\":%lld,\"seconds\":%.6f",
                         (long long)event->step, (long long)event->bytes, event->seconds);
+    tern_reclaim_note(loop->job, TERN_PLANNER_UPLOAD, event->seconds, event->bytes);
 }
 
 /* Fetches what the saver has to say, if anything: a step whose save failed is not saved. */
@@ -116,6 +115,9 @@ static void hear_saver(struct loop *loop)
     }
     if (is_first_rank(loop)) {
         report_save(loop, &event);
+    }
+    if (event.is_done) {
+        tern_reclaim_note(loop->job, TERN_PLANNER_COMMIT, event.seconds, event.bytes);
     }
 }
 
@@ -145,6 +147,7 @@ static tern_status begin_save(struct loop *loop)
     loop->last_saved = loop->job->state.step;
     loop->last_save_time = tern_clock_seconds();
     loop->is_save_due = false;
+    tern_notice_clear_save();
     return status;
 }
 
@@ -220,10 +223,10 @@ static tern_status end_step(struct loop *loop, double lr, double started)
 {
     struct tern_job *job = loop->job;
     loop->is_save_due = is_first_rank(loop) && save_is_due(loop);
-    loop->mine.stop = (int32_t)tern_notice_poll();
     loop->mine.wants_save = loop->is_save_due;
     loop->mine.wants_snapshot =
         is_first_rank(loop) && tern_snapshots_want(&loop->snapshots, job, job->state.step + 1);
+    tern_reclaim_speak(job, &loop->mine);
     tern_saver_speak(job->saver, &loop->mine);
     tern_mirror_speak(job->mirror, &loop->mine);
     tern_vitals_enter(job, TERN_PHASE_REDUCE);
@@ -232,12 +235,7 @@ static tern_status end_step(struct loop *loop, double lr, double started)
     atomic_store(&job->steps_done, job->state.step);
     tern_saver_listen(job->saver, loop->words);
     tern_mirror_listen(job->mirror, loop->words);
-    for (int rank = 0; rank < job->comm->size; rank++) {
-        if (loop->words[rank].stop > (int32_t)loop->stop) {
-            loop->stop = (enum tern_notice)loop->words[rank].stop;
-            loop->stop_rank = rank;
-        }
-    }
+    tern_reclaim_listen(job, loop->words);
     return TERN_OK;
 }
 
@@ -302,6 +300,7 @@ static tern_status settle_step(struct loop *loop, double *seconds_out)
     double since = loop->launched.started;
     *seconds_out = now - (since > loop->settled ? since : loop->settled);
     loop->settled = now;
+    tern_reclaim_note(loop->job, TERN_PLANNER_STEP, *seconds_out, 0);
     return TERN_OK;
 }
 
@@ -360,10 +359,11 @@ static tern_status advance(struct loop *loop)
     tern_mem_freeze(false);
     TERN_RETURN_IF_ERR(status);
     hear_saver(loop);
-    bool is_last = loop->stop != TERN_NOTICE_NONE || job->state.step == job->steps;
-    bool saves = loop->stop == TERN_NOTICE_NONE && tern_saver_should_begin(job->saver, loop->words);
+    bool is_stopping = job->reclaim.stop != TERN_NOTICE_NONE;
+    bool is_last = is_stopping || job->state.step == job->steps;
+    bool saves = !is_stopping && tern_saver_should_begin(job->saver, loop->words);
     bool snapshots = !is_last && !saves && tern_saver_should_snapshot(job->saver, loop->words);
-    bool evaluates = loop->stop == TERN_NOTICE_NONE && eval_is_due(job);
+    bool evaluates = !is_stopping && eval_is_due(job);
     if (!tern_stepper_is_late(job->stepper) || is_last || saves || snapshots || evaluates) {
         TERN_RETURN_IF_ERR(settle_step(loop, &seconds));
         tern_interval_note_step(&loop->snapshots.interval, seconds);
@@ -392,15 +392,16 @@ static tern_status end_reclaimed(struct loop *loop)
 {
     struct tern_job *job = loop->job;
     char reason[128];
-    snprintf(reason, sizeof reason, "%s on rank %d", tern_notice_name(loop->stop), loop->stop_rank);
+    snprintf(reason, sizeof reason, "%s on rank %d", tern_notice_name(job->reclaim.stop),
+             job->reclaim.stop_rank);
     if (is_first_rank(loop)) {
-        tern_log_info("%s: stopping after step %lld", reason, (long long)job->state.step);
+        tern_log_info("%s: stopping after step %lld, %.0f s left", reason,
+                      (long long)job->state.step, tern_reclaim_seconds_left(job));
         tern_step_log_text(&loop->log, "notice", job->state.step, "reason", reason);
     }
-    double noticed = tern_clock_seconds();
     tern_vitals_enter(job, TERN_PHASE_DRAIN);
     TERN_RETURN_IF_ERR(save_now(loop));
-    double left = job->config.reclaim.deadline_seconds - (tern_clock_seconds() - noticed);
+    double left = tern_reclaim_seconds_left(job);
     TERN_RETURN_IF_ERR(finish_uploads(loop, left > 0 ? left : 0.001));
     tern_ledger_enter(&job->vitals.ledger, TERN_LEDGER_IDLE_AFTER_NOTICE);
     if (!is_first_rank(loop)) {
@@ -447,9 +448,9 @@ static tern_status end_run(struct loop *loop, int *exit_code)
     *exit_code = is_done ? TERN_EXIT_OK : TERN_EXIT_RECLAIMED;
     tern_notice_ignore();
     tern_vitals_end(job, &loop->log,
-                    is_done                            ? TERN_LEDGER_FINISHED
-                    : loop->stop == TERN_NOTICE_SIGINT ? TERN_LEDGER_STOPPED
-                                                       : TERN_LEDGER_RECLAIMED);
+                    is_done                                   ? TERN_LEDGER_FINISHED
+                    : job->reclaim.stop == TERN_NOTICE_SIGINT ? TERN_LEDGER_STOPPED
+                                                              : TERN_LEDGER_RECLAIMED);
     if (is_first_rank(loop)) {
         struct tern_mem_stats stats = tern_mem_stats();
         tern_step_log_event(
@@ -461,7 +462,11 @@ static tern_status end_run(struct loop *loop, int *exit_code)
             (long long)tern_bill_total(&job->bill), loop->snapshots.stall_total);
     }
     tern_job_forget_memory(job);
-    return leave(job, *exit_code);
+    TERN_RETURN_IF_ERR(leave(job, *exit_code));
+    if (!is_done && job->config.reclaim.approve) {
+        tern_watch_approve(job->reclaim.watch);
+    }
+    return TERN_OK;
 }
 
 /* The checkpoint found is at or beyond the last step. */
@@ -518,7 +523,7 @@ static tern_status run_loop(struct tern_job *job,
     if (job->found.is_there) {
         tern_mirror_offer(job->mirror, job->found.step);
     }
-    while (job->state.step < job->steps && loop.stop == TERN_NOTICE_NONE) {
+    while (job->state.step < job->steps && job->reclaim.stop == TERN_NOTICE_NONE) {
         TERN_RETURN_IF_ERR(advance(&loop));
     }
     return end_run(&loop, exit_code);
