@@ -14,7 +14,7 @@
 
 enum {
     WRITE_SECONDS = 1,      /* between two appends, at least */
-    CUT_US_MIN = 200 * 1000 /* between two rows that are asked for: more rows would say no more */
+    CUT_US_MIN = 500 * 1000 /* between two rows that are asked for: more rows would say no more */
 };
 
 /* ---- time ---- */
@@ -125,10 +125,11 @@ static void *ledger_main(void *arg)
     while (!ledger->is_closing) {
         next.tv_sec += WRITE_SECONDS;
         int error = 0;
-        while (!ledger->is_closing && error == 0) {
+        while (!ledger->is_closing && !ledger->is_hurried && error == 0) {
             error = pthread_cond_timedwait(&ledger->wake, &ledger->lock, &next);
         }
         clock_gettime(CLOCK_MONOTONIC, &next);
+        ledger->is_hurried = false;
         pthread_mutex_unlock(&ledger->lock);
         tern_ledger_flush(ledger);
         pthread_mutex_lock(&ledger->lock);
@@ -263,6 +264,16 @@ void tern_ledger_cut(struct tern_ledger *ledger)
     count(ledger);
     if (ledger->counted_us - ledger->cut_us >= CUT_US_MIN) {
         cut(ledger);
+    }
+    pthread_mutex_unlock(&ledger->lock);
+}
+
+void tern_ledger_hurry(struct tern_ledger *ledger)
+{
+    pthread_mutex_lock(&ledger->lock);
+    if (ledger->row_count > 0) {
+        ledger->is_hurried = true;
+        pthread_cond_broadcast(&ledger->wake);
     }
     pthread_mutex_unlock(&ledger->lock);
 }

@@ -1,5 +1,5 @@
 /* ledger.h - where the time of a launch goes: a state machine that the training thread switches, and a thread that appends
- * to RUN/ledger.csv what came together, at most once a second and at the end.
+ * to RUN/ledger.csv what came together, at most once a second, where state is saved, and at the end.
  *
  * Every rank may switch; only one that opened it (rank 0) writes. Switching takes a lock and the clock, allocates nothing and
  * waits for no disk. A ledger that cannot be written is a warning, and its rows wait: it never ends a run. */
@@ -34,7 +34,7 @@ struct tern_ledger {
     pthread_mutex_t close_lock; /* whoever closes second waits for the first */
     bool is_torn, is_lost;      /* file_lock: the file ends inside a line; the last append failed */
     pthread_t thread;
-    bool is_started, has_thread, is_closing;
+    bool is_started, has_thread, is_closing, is_hurried;
 };
 
 struct tern_ledger_options {
@@ -59,6 +59,8 @@ void tern_ledger_resume(struct tern_ledger *ledger, int64_t step, int64_t tokens
 void tern_ledger_step(struct tern_ledger *ledger, int64_t step, int64_t tokens);
 /* A row ends here, so that a launch that resumes from here finds its time exactly: call it where state is saved. */
 void tern_ledger_cut(struct tern_ledger *ledger);
+/* The thread writes soon what has been cut: for when what was saved is likely to be resumed from. */
+void tern_ledger_hurry(struct tern_ledger *ledger);
 /* Writes what came together, now; the thread does it every second. */
 void tern_ledger_flush(struct tern_ledger *ledger);
 /* The step under way will never be done: its time was `kind`, HANG_DETECTION or LOST_STEPS. Any thread. */

@@ -232,10 +232,15 @@ tern_status tern_tfevents_open(const char *run_dir, int64_t step, struct tern_tf
     return TERN_OK;
 }
 
+void tern_tfevents_flush(struct tern_tfevents *e)
+{
+    if (e != NULL && e->used > 0) {
+        flush(e);
+    }
+}
+
 void tern_tfevents_close(struct tern_tfevents *e)
 {
-    if (e != NULL) {
-        flush(e);
-        tern_free(e);
-    }
+    tern_tfevents_flush(e);
+    tern_free(e);
 }

@@ -36,6 +36,9 @@ void tern_tfevents_add(struct tern_tfevents *events,
                        const struct tern_tfevents_scalar *scalars,
                        int count);
 
+/* Appends what is there, now. NULL is fine. */
+void tern_tfevents_flush(struct tern_tfevents *events);
+
 /* CRC-32C (Castagnoli), and as records mask it. */
 uint32_t tern_crc32c(const void *data, size_t bytes);
 uint32_t tern_crc32c_masked(const void *data, size_t bytes);

@@ -157,6 +157,7 @@ enum tern_phase tern_vitals_enter(struct tern_job *job, enum tern_phase phase)
     tern_ledger_enter(&v->ledger, g_kinds[phase]);
     if (phase == TERN_PHASE_CHECKPOINT) {
         tern_ledger_cut(&v->ledger);
+        v->has_kept = true;
     }
     bool is_step = phase >= TERN_PHASE_DATA && phase <= TERN_PHASE_REDUCE;
     tern_heartbeat_mark(v->heartbeat, phase, job->state.step + is_step);
@@ -215,6 +216,11 @@ void tern_vitals_step(struct tern_job *job,
     int count = (int)(sizeof scalars / sizeof scalars[0]) - (r->mfu < 0);
     tern_metrics_http_step(job->vitals.metrics, r);
     tern_tfevents_add(job->vitals.events, r->step, scalars, count);
+    if (job->vitals.has_kept) {
+        tern_tfevents_flush(job->vitals.events);
+        tern_ledger_hurry(&job->vitals.ledger);
+        job->vitals.has_kept = false;
+    }
     judge_speed(job, log, words);
 }
 

@@ -21,6 +21,8 @@ struct tern_vitals {
     struct tern_stragglers stragglers; /* rank 0 */
     double *lane_seconds;              /* (ranks) */
     enum tern_phase phase;             /* of the training thread */
+    bool
+        has_kept; /* state, since the last step was reported: what is known so far should not be lost */
     int machines;
 };
 
