@@ -50,6 +50,7 @@ struct tern_restart_limits {
     int64_t restarts; /* negative: any number */
     int64_t stalls;   /* launches in a row that came no further */
     double delay_seconds_max;
+    bool ends_reclaimed; /* what was reclaimed is for somebody else to start again */
 };
 struct tern_restart_count {
     int64_t restarts, stalls;
@@ -57,8 +58,8 @@ struct tern_restart_count {
 /* What happened since the launch began. */
 struct tern_restart_facts {
     enum tern_verdict verdict;
-    bool is_asked; /* the supervisor itself was asked to end, or is to end with what is reclaimed */
-    bool is_own;   /* it was stopped to be started again with more hosts */
+    bool is_asked;   /* the supervisor itself was asked to end */
+    bool is_own;     /* it was stopped to be started again with more hosts */
     bool came_ahead; /* some step was done, or committed, that never was before */
 };
 struct tern_restart {

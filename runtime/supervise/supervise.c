@@ -12,6 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
+enum {
+    CANNOT_START = 126 /* as a shell says it */
+};
 static const double g_errand_seconds = 10;
 static const double g_delay_seconds_max = 60;
 
@@ -25,6 +28,13 @@ void tern_supervise_sleep(double seconds)
     double until = tern_clock_seconds() + seconds;
     while (!tern_supervise_is_asked() && tern_clock_seconds() < until) {
         tern_clock_sleep_ns(50000000);
+    }
+}
+
+void tern_supervise_note(const struct tern_supervisor *supervisor)
+{
+    if (tern_journal_write(&supervisor->journal, &supervisor->hosts) != TERN_OK) {
+        tern_log_warn("%s", tern_detail());
     }
 }
 
@@ -129,13 +139,13 @@ static tern_status start(struct tern_supervisor *supervisor, pid_t *pid_out)
     char path[TERN_PATH_BYTES];
     const char **argv = NULL;
     tern_text_init(&text);
-    tern_status status = choose_hosts(supervisor, &shape, &text, path);
-    TERN_GOTO_IF_ERR(status, status, out);
+    tern_status status = TERN_OK;
     TERN_GOTO_IF_ERR(status, tern_journal_begin(&supervisor->journal, &supervisor->launch), out);
+    TERN_GOTO_IF_ERR(status, choose_hosts(supervisor, &shape, &text, path), out);
     supervisor->launch->ranks = shape.ranks > 0 ? shape.ranks : supervisor->command.ranks;
     supervisor->launch->hosts = tern_hosts_up(&supervisor->hosts);
     supervisor->journal.state = "running";
-    TERN_GOTO_IF_ERR(status, tern_journal_write(&supervisor->journal, &supervisor->hosts), out);
+    tern_supervise_note(supervisor);
     TERN_GOTO_IF_ERR(status, tern_launch_command_write(&supervisor->command, &shape, &argv), out);
     const struct tern_process_options options = {.argv = argv,
                                                  .name = "TERN_LAUNCH_ID",
@@ -171,16 +181,14 @@ static void judge(struct tern_supervisor *supervisor,
                                          .is_own = end->is_own,
                                          .came_ahead = step > supervisor->best_step};
     supervisor->best_step = step > supervisor->best_step ? step : supervisor->best_step;
-    facts->is_asked |=
-        supervisor->options->ends_reclaimed && facts->verdict == TERN_VERDICT_RECLAIMED;
     launch->code = end->code;
     launch->state = record.state;
     launch->verdict = facts->verdict;
     launch->step = step;
     tern_clock_rfc3339(launch->ended);
-    const char *between = end->reason[0] != '\0' && record.reason[0] != '\0' ? "; " : "";
-    snprintf(launch->reason, sizeof launch->reason, "%.250s%s%.250s", end->reason, between,
-             record.state > TERN_LAUNCH_RUNNING ? record.reason : "");
+    const char *said = record.state > TERN_LAUNCH_RUNNING ? record.reason : "";
+    const char *between = end->reason[0] != '\0' && said[0] != '\0' ? "; " : "";
+    snprintf(launch->reason, sizeof launch->reason, "%.250s%s%.250s", end->reason, between, said);
     tern_log_info("launch %s: %s at step %lld (status %d, record '%s')%s%s", launch->id,
                   tern_verdict_name(launch->verdict), (long long)step, end->code,
                   tern_launch_state_name(record.state), launch->reason[0] != '\0' ? ": " : "",
@@ -191,8 +199,16 @@ static tern_status run_launch(struct tern_supervisor *supervisor, struct tern_re
 {
     pid_t pid;
     struct tern_watch_end end;
-    TERN_RETURN_IF_ERR(start(supervisor, &pid));
-    tern_supervise_watch(supervisor, pid, &end);
+    tern_status status = start(supervisor, &pid);
+    if (status == TERN_OK) {
+        tern_supervise_watch(supervisor, pid, &end);
+    } else if (status == TERN_ERR_IO || status == TERN_ERR_NO_SPACE || status == TERN_ERR_MEMORY) {
+        /* A full disk, too many processes: a launch that did not start, like any other. */
+        end = (struct tern_watch_end){.code = CANNOT_START};
+        snprintf(end.reason, sizeof end.reason, "%.500s", tern_detail());
+    } else {
+        return status;
+    }
     judge(supervisor, &end, facts);
     for (int i = 0; i < supervisor->hosts.count; i++) {
         supervisor->hosts.items[i].is_used = false;
@@ -210,9 +226,7 @@ static tern_status finish(struct tern_supervisor *supervisor, int code, const ch
     }
     supervisor->journal.state = "ended";
     supervisor->journal.exit_code = code;
-    if (tern_journal_write(&supervisor->journal, &supervisor->hosts) != TERN_OK) {
-        tern_log_warn("%s", tern_detail());
-    }
+    tern_supervise_note(supervisor);
     if (code == TERN_EXIT_OK || code == TERN_EXIT_RECLAIMED || code == TERN_EXIT_PEER_LOST) {
         tern_log_info("%s, at step %lld after %lld launches (exit code %d)", reason,
                       (long long)supervisor->best_step, (long long)supervisor->journal.launches,
@@ -244,6 +258,7 @@ static tern_status run(struct tern_supervisor *supervisor, int *exit_code)
     const struct tern_supervise_options *options = supervisor->options;
     const struct tern_restart_limits limits = {.restarts = options->restarts_max,
                                                .stalls = options->stalls_max,
+                                               .ends_reclaimed = options->ends_reclaimed,
                                                .delay_seconds_max = g_delay_seconds_max};
     int last_code = TERN_EXIT_PEER_LOST;
     TERN_RETURN_IF_ERR(open_all(supervisor));
@@ -261,7 +276,7 @@ static tern_status run(struct tern_supervisor *supervisor, int *exit_code)
             return finish(supervisor, next.exit_code, next.reason);
         }
         supervisor->journal.state = "starting";
-        TERN_RETURN_IF_ERR(tern_journal_write(&supervisor->journal, &supervisor->hosts));
+        tern_supervise_note(supervisor);
         if (next.delay_seconds > 0) {
             tern_log_info("starting again in %g s: %lld launches in a row came no further",
                           next.delay_seconds, (long long)supervisor->journal.count.stalls);

@@ -53,19 +53,29 @@ static tern_status reread_hosts(struct tern_supervisor *supervisor)
     return TERN_OK;
 }
 
-static enum tern_errand_kind fence(const struct tern_host *host)
+static enum tern_errand_kind fence_all(const struct tern_host *host)
 {
     (void)host;
     return TERN_ERRAND_FENCE;
 }
 
+/* Who was silent a moment ago is not waited for again: the watch asks on, and takes it back. */
+static enum tern_errand_kind fence_others(const struct tern_host *host)
+{
+    return host->misses >= TERN_HOST_GONE_MISSES ? TERN_ERRAND_NONE : TERN_ERRAND_FENCE;
+}
+
 /* is_last: whatever is asked of the supervisor meanwhile. */
-static tern_status ask_all(struct tern_supervisor *supervisor,
-                           struct tern_hosts *hosts,
-                           bool is_last)
+static tern_status ask(struct tern_supervisor *supervisor,
+                       struct tern_hosts *hosts,
+                       enum tern_errand_kind (*kind_of)(const struct tern_host *),
+                       bool is_last)
 {
     struct tern_errands errands;
-    TERN_RETURN_IF_ERR(tern_errands_begin(&supervisor->reach, hosts, fence, &errands));
+    for (int i = 0; i < hosts->count; i++) {
+        hosts->items[i].is_up = false;
+    }
+    TERN_RETURN_IF_ERR(tern_errands_begin(&supervisor->reach, hosts, kind_of, &errands));
     while (!tern_errands_poll(&errands, hosts) && (is_last || !tern_supervise_is_asked())) {
         tern_clock_sleep_ns(10000000);
     }
@@ -99,7 +109,7 @@ static tern_status fence_here(struct tern_supervisor *supervisor, bool is_last)
 {
     struct tern_host here = {.name = "localhost", .is_local = true};
     struct tern_hosts hosts = {&here, 1};
-    TERN_RETURN_IF_ERR(ask_all(supervisor, &hosts, is_last));
+    TERN_RETURN_IF_ERR(ask(supervisor, &hosts, fence_all, is_last));
     if (!here.is_up && !tern_supervise_is_asked()) {
         return tern_fail(TERN_ERR_STATE,
                          "processes of an earlier launch of %s do not end on this machine: they "
@@ -113,13 +123,14 @@ tern_status tern_supervise_gather(struct tern_supervisor *supervisor)
 {
     const struct tern_supervise_options *options = supervisor->options;
     double started = tern_clock_seconds();
+    enum tern_errand_kind (*kind_of)(const struct tern_host *) = fence_others;
     supervisor->reach.launch_id = "";
-    for (;;) {
+    for (;; kind_of = fence_all) {
         TERN_RETURN_IF_ERR(reread_hosts(supervisor));
         if (supervisor->hosts.count == 0) {
             TERN_RETURN_IF_ERR(fence_here(supervisor, false));
         } else {
-            TERN_RETURN_IF_ERR(ask_all(supervisor, &supervisor->hosts, false));
+            TERN_RETURN_IF_ERR(ask(supervisor, &supervisor->hosts, kind_of, false));
         }
         if (tern_supervise_is_asked()) {
             return tern_fail(TERN_ERR_CANCELLED, "asked to stop");
@@ -136,7 +147,7 @@ tern_status tern_supervise_gather(struct tern_supervisor *supervisor)
         }
         say_missing(&supervisor->hosts);
         supervisor->journal.state = "waiting";
-        (void)!tern_journal_write(&supervisor->journal, &supervisor->hosts);
+        tern_supervise_note(supervisor);
         tern_supervise_sleep(options->probe_seconds);
     }
 }
@@ -146,7 +157,7 @@ void tern_supervise_clear(struct tern_supervisor *supervisor)
     supervisor->reach.launch_id = "";
     tern_status status = supervisor->hosts.count == 0
                              ? fence_here(supervisor, true)
-                             : ask_all(supervisor, &supervisor->hosts, true);
+                             : ask(supervisor, &supervisor->hosts, fence_all, true);
     if (status != TERN_OK) {
         tern_log_warn("%s", tern_detail());
     }

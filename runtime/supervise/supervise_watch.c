@@ -13,7 +13,6 @@
 
 enum {
     LOOK_NS = 50000000,
-    GONE_MISSES = 2, /* probes in a row */
     BACK_ANSWERS = 2 /* before a host is taken back */
 };
 /* mpirun ends its ranks in four steps of odls_base_sigkill_timeout, one second, and takes as long again at worst. */
@@ -95,7 +94,8 @@ static const struct tern_host *find_gone(const struct watch *watch)
     const struct tern_hosts *hosts = &watch->supervisor->hosts;
     for (int i = 0; i < hosts->count; i++) {
         const struct tern_host *host = &hosts->items[i];
-        if (host->is_used && host->misses >= GONE_MISSES && watch->last_pulse < host->missing_at) {
+        if (host->is_used && host->misses >= TERN_HOST_GONE_MISSES &&
+            watch->last_pulse < host->missing_at) {
             return host;
         }
     }
@@ -180,7 +180,7 @@ static void look_at_signals(struct watch *watch)
     tern_log_info("asked to stop: asking launch %s for a checkpoint (SIGUSR2)",
                   watch->supervisor->launch->id);
     watch->supervisor->journal.state = "stopping";
-    (void)!tern_journal_write(&watch->supervisor->journal, &watch->supervisor->hosts);
+    tern_supervise_note(watch->supervisor);
     enter(watch, ASKED);
 }
 

@@ -8,7 +8,8 @@
 #include "runtime/supervise/supervise.h"
 
 enum {
-    TERN_SHELL_BYTES = 1024
+    TERN_SHELL_BYTES = 1024,
+    TERN_HOST_GONE_MISSES = 2 /* probes in a row without an answer */
 };
 
 struct tern_supervisor {
@@ -42,6 +43,8 @@ void tern_supervise_watch(struct tern_supervisor *supervisor,
 TERN_MUST_CHECK tern_status tern_supervise_gather(struct tern_supervisor *supervisor);
 /* At the end of it all: ends what is left of the last launch, where hosts answer; says where they do not. */
 void tern_supervise_clear(struct tern_supervisor *supervisor);
+/* Writes the account. One that cannot be written is a warning: it ends no run. */
+void tern_supervise_note(const struct tern_supervisor *supervisor);
 /* This supervisor was asked to end. */
 bool tern_supervise_is_asked(void);
 /* Returns early when it is. */

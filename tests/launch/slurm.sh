@@ -1,6 +1,6 @@
 #!/bin/bash
 # slurm.sh - launch/slurm/train.sbatch under a real Slurm of four hosts: one job, preempted by a job that may, at its time
-# limit, requeued by hand, a rank of it killed, a host of it dead. It is touched by nobody, goes on each time, and its
+# limit, requeued by hand, a rank of it killed, a host of it set down, and one unplugged. It is touched by nobody, goes on each time, and its
 # digests are those of a run that nobody disturbed.
 #
 #   slurm.sh TERN [srun|mpirun]
@@ -121,7 +121,7 @@ known=0
 
 # ---- the job ----
 await "four idle nodes" all_idle
-job=$(slurm sbatch --parsable -N 4 --ntasks-per-node=1 --time=60 --output="$WORK/train.log" --signal=B:USR2@30 \
+job=$(slurm sbatch --parsable -N 2-4 --exclusive --time=60 --output="$WORK/train.log" --signal=B:USR2@30 \
     --export="ALL,TERN=$TERN,TERN_LAUNCHER=$launcher" "$here/../../launch/slurm/train.sbatch" \
     config.yaml --run-dir run "${steady[@]}")
 trains 1 "submitted"
@@ -146,6 +146,10 @@ trains 4 "a rank killed" # it starts again where it is
 
 slurm scontrol update NodeName=h4 State=DOWN Reason=test
 trains 5 "a node down"
+
+unplug h4 # Slurm notices after half a minute, and starts on what is left
+trains 6 "a node unplugged"
+plug h4
 
 # ---- the end ----
 slurm scancel "$job"

@@ -101,6 +101,15 @@ expect_end 33 2 "as --max-restarts allows" --max-restarts 1
 plan "peer_lost 5 34"
 expect_end 34 1 "as --max-restarts allows" --max-restarts 0
 
+plan "peer_lost 5 34" "reclaimed 9 33" "finished 20 0"
+expect_end 33 2 "to be started again from outside" --end-on-reclaim
+plan "finished 20 0"
+code=0
+TERN_FAULT=file.write@2:enospc timeout 20 "$TERN" supervise -- "${command[@]}" >last.log 2>&1 || code=$?
+[ "$code" = 0 ] || fail "an account that cannot be written ended the run: $code"
+grep -q "warning: cannot write .*supervise.json" last.log || fail "no word of the account"
+echo "ok: no room for the account"
+
 # ---- hangs ----
 plan "finished 20 0 hang"
 expect_end 0 1 "its launcher stays"

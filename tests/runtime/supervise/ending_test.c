@@ -153,6 +153,22 @@ static void test_limits(void **state)
     assert_int_equal(end.exit_code, 34);
 }
 
+/* For a batch job: what is reclaimed goes back to the queue, ranks that are lost start again here. */
+static void test_ends_reclaimed(void **state)
+{
+    (void)state;
+    const struct tern_restart_limits batch = {
+        .restarts = 5, .stalls = 4, .delay_seconds_max = 5, .ends_reclaimed = true};
+    struct tern_restart_facts facts = {.verdict = TERN_VERDICT_LOST, .came_ahead = true};
+    struct tern_restart_count count = {0};
+    assert_true(tern_restart_decide(&batch, &facts, &count).starts);
+    facts.verdict = TERN_VERDICT_RECLAIMED;
+    struct tern_restart end = tern_restart_decide(&batch, &facts, &count);
+    assert_false(end.starts);
+    assert_int_equal(end.exit_code, 33);
+    assert_contains(end.reason, "from outside");
+}
+
 /* Asked to end: never again, whatever came of it; so with what cannot get better. */
 static void test_ends(void **state)
 {
@@ -190,7 +206,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CHECKED(test_table),  CHECKED(test_words),
         CHECKED(test_stalls), CHECKED(test_delay_is_bounded),
-        CHECKED(test_limits), CHECKED(test_ends),
+        CHECKED(test_limits), CHECKED(test_ends_reclaimed),
+        CHECKED(test_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,12 +21,23 @@ trains_on() { # RANKS
     await "a launch on $1 ranks" runs_on "$1"
     echo "ok: trains on $1 ranks, $((SECONDS - began)) s later (launches on $(account ranks))"
 }
-command=(mpirun -np 4 --map-by node --bind-to none --hostfile "$WORK/hostfile"
+words=(-np 4 --map-by node --bind-to none --hostfile "$WORK/hostfile"
     --mca plm rsh --mca plm_rsh_args "-F $WORK/hosts.d/ssh_config"
     --mca oob_tcp_if_include 10.77.0.0/24 --mca btl_tcp_if_include 10.77.0.0/24 --mca btl self,vader,tcp --mca pml ob1
     -x TERN_THREADS -x TERN_COMM_TIMEOUT "$TERN" train config.yaml --run-dir run "${steady[@]}")
-in_host h1 "$TERN" supervise --probe-seconds 1 -- "${command[@]}" >last.log 2>&1 &
-supervisor=$!
+supervise() { # MORE OPTIONS OF MPIRUN...
+    in_host h1 "$TERN" supervise --probe-seconds 1 -- mpirun "$@" "${words[@]}" >>last.log 2>&1 &
+    supervisor=$!
+}
+end_supervisor() {
+    # by the number that it has on its own host
+    in_host h1 kill -TERM "$(python3 -c 'import json; print(json.load(open("run/supervise.json"))["pid"])')"
+    local code=0
+    wait "$supervisor" || code=$?
+    [ "$code" = 33 ] || fail "exit code $code, expected 33"
+    [ "$(state run)" = reclaimed ] || fail "the launch record says $(state run)"
+}
+supervise
 trains_on 4
 unplug h3
 unplug h4
@@ -35,12 +46,17 @@ plug h3
 trains_on 3
 plug h4
 trains_on 4
-# by the number that it has on its own host
-in_host h1 kill -TERM "$(python3 -c 'import json; print(json.load(open("run/supervise.json"))["pid"])')"
-code=0
-wait "$supervisor" || code=$?
-[ "$code" = 33 ] || fail "exit code $code, expected 33"
-[ "$(state run)" = reclaimed ] || fail "the launch record says $(state run)"
+end_supervisor
+# An mpirun that does not notice for eight minutes is ended by what the supervisor asks of the hosts.
+supervise --mca oob_tcp_keepalive_time 300
+await "a fifth launch" has_launch 5
+trains_on 4
+unplug h2
+trains_on 3
+grep -q "host h2 does not answer and nothing goes on" last.log || fail "mpirun did notice"
+plug h2
+trains_on 4
+end_supervisor
 for h in h1 h2 h3 h4; do
     ! in_host "$h" pgrep -x tern >/dev/null || fail "processes are left on $h"
 done
