@@ -22,6 +22,8 @@ enum {
     WAIT_NS = 20000000 /* between two looks at a cancellation */
 };
 
+#define PAUSE_SECONDS 0.1
+
 static const struct tern_store_backend *const g_backends[] = {
     &tern_store_s3, &tern_store_google, &tern_store_azure, &tern_store_folder};
 enum {
@@ -153,6 +155,7 @@ static tern_status fill_options(struct tern_store *store, const struct tern_stor
     *options = given != NULL ? *given : (struct tern_store_options){0};
     options->part_bytes = options->part_bytes > 0 ? options->part_bytes : PART_BYTES;
     options->parallel = options->parallel > 0 ? options->parallel : PARALLEL;
+    options->pause_seconds = options->pause_seconds > 0 ? options->pause_seconds : PAUSE_SECONDS;
     options->retry_seconds = options->retry_seconds > 0 ? options->retry_seconds : RETRY_SECONDS;
     if (options->parallel > TERN_STORE_PARALLEL_MAX) {
         options->parallel = TERN_STORE_PARALLEL_MAX;

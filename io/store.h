@@ -37,6 +37,8 @@ struct tern_store_options {
     int64_t part_bytes;   /* of a large object moved at once; 0: 16 MiB; s3 wants 5 MiB at least;
                              TERN_STORE_PART_BYTES of the environment comes first */
     int parallel;         /* parts at once; 0: 4 */
+    double pause_seconds; /* between the first two attempts at most, then twice as long, up to 20 s;
+                             0: 0.1 */
     double retry_seconds; /* one request is retried for so long; 0: 120 */
     double stall_seconds; /* a connection on which nothing moves is given up; 0: 15, or
                               TERN_STORE_STALL_SECONDS of the environment */

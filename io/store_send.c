@@ -15,8 +15,6 @@ enum {
     SLOWEST_BYTES = 64 << 10 /* a second: what is slower has stalled */
 };
 
-#define BACKOFF_BASE_SECONDS 0.1
-
 /* What an attempt came to. */
 enum verdict {
     DONE,
@@ -450,7 +448,7 @@ static tern_status give_up(const struct tern_store *store,
 /* Full jitter: uniform up to a bound that doubles. */
 static double backoff(struct tern_store *store, const struct effort *effort)
 {
-    double bound = BACKOFF_BASE_SECONDS;
+    double bound = store->options.pause_seconds;
     for (int i = 1; i < effort->tries && bound < BACKOFF_CAP_SECONDS; i++) {
         bound *= 2;
     }

@@ -83,6 +83,8 @@ def quote(text, safe="-_.~"):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # a header and its body go in one packet
 
     def log_message(self, *args):
         pass

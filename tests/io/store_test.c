@@ -53,7 +53,8 @@ enum {
 
 static struct tern_store *open_kind(const struct kind *kind)
 {
-    struct tern_store_options options = {.parallel = 4, .retry_seconds = 20, .stall_seconds = 1};
+    struct tern_store_options options = {
+        .parallel = 4, .pause_seconds = 0.01, .retry_seconds = 20, .stall_seconds = 1};
     struct tern_store *store;
     char url[128], *before[3] = {0};
     snprintf(url, sizeof url, "%s%s%s", kind->url,
@@ -462,7 +463,8 @@ static void test_random_schedules(void **state)
     char up[256], down[256], json[256];
     snprintf(up, sizeof up, "%s", path_of("up"));
     snprintf(down, sizeof down, "%s", path_of("down"));
-    struct tern_store_options options = {.parallel = 3, .retry_seconds = 2, .stall_seconds = 0.3};
+    struct tern_store_options options = {
+        .parallel = 3, .pause_seconds = 0.002, .retry_seconds = 2, .stall_seconds = 0.3};
     int done = 0;
     for (int seed = 0; seed < count; seed++) {
         const struct kind *kind = &g_kinds[seed % 3 == 2 ? 4 : seed % 3 == 1 ? 2 : 0];
