@@ -40,7 +40,8 @@ static const struct {
     {"TERN_RENDEZVOUS", NULL, 0, "file by which ranks meet without MPI (RANK, WORLD_SIZE)"},
     {"TERN_COMM_TIMEOUT", NULL, 86400, "seconds a rank may be late before the job ends with 34"},
     {"TERN_SHM_DIR", NULL, 0, "folder of snapshots in memory; /dev/shm"},
-    {"TERN_MEMORY_PEER", NULL, 1, "tests only: 1 gives copies of snapshots to ranks of the same host"},
+    {"TERN_MEMORY_PEER", NULL, 1,
+     "tests only: 1 gives copies of snapshots to ranks of the same host"},
     {"TERN_FAULT", NULL, 0, "tests only: faults on purpose"},
     {"TERN_MEM_FREEZE", g_freezes, 0, "tests only: abort on an allocation inside a step"},
 };

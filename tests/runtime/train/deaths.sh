@@ -14,7 +14,7 @@ first=${SWEEP_FIRST:-1}
 unset SWEEP_COUNT SWEEP_SEED SWEEP_FIRST
 make_data
 config llama fp32 >config.yaml
-set_args=(--set train.steps=24 --set checkpoint.every_steps=7 --set checkpoint.snapshot_every_steps=2
+set_args=(--set train.steps=80 --set checkpoint.every_steps=15 --set checkpoint.snapshot_every_steps=3
     --set train.eval_every=0)
 ranks 0 config.yaml --run-dir reference "${set_args[@]}" || fail "the reference run"
 expected=$(digest reference)
@@ -23,13 +23,13 @@ expected=$(digest reference)
 pick_fault() { # N
     local rank=$((RANDOM % $1)) deaths="kill kill kill exit stop" errors="kill kill exit enospc eio short"
     case $((RANDOM % 8)) in
-    0) pick step.begin step.reduce step.update step.end && pass=$((RANDOM % 22 + 1)) && actions=$deaths ;;
-    1) picked=step.backward pass=$((RANDOM % 44 + 1)) actions=$deaths ;;
+    0) pick step.begin step.reduce step.update step.end && pass=$((RANDOM % 78 + 1)) && actions=$deaths ;;
+    1) picked=step.backward pass=$((RANDOM % 150 + 1)) actions=$deaths ;;
     2) pick file.open file.write file.fsync file.rename && pass=$((RANDOM % 36 + 1)) rank=0 actions=$errors ;;
     3) pick ckpt.view ckpt.manifest ckpt.latest ckpt.prune && pass=$((RANDOM % 3 + 1)) rank=0 actions=$errors ;;
     4) pick ckpt.shard ckpt.settle snapshot && pass=$((RANDOM % 3 + 1)) actions=$errors ;;
-    5 | 6) pick memory.copy memory.seal memory.peer && pass=$((RANDOM % 10 + 1)) actions=$errors ;;
-    7) pick comm.send launch.record && pass=$((RANDOM % 60 + 1)) actions=$deaths ;;
+    5 | 6) pick memory.copy memory.seal memory.peer && pass=$((RANDOM % 12 + 1)) actions=$errors ;;
+    7) pick comm.send launch.record && pass=$((RANDOM % 600 + 1)) actions=$deaths ;;
     esac
     case $picked in
     ckpt.settle | snapshot) actions=$deaths ;;
@@ -68,10 +68,12 @@ for ((i = first; i < first + count; i++)); do
         faulted "$n" "$fault" "$name"
     fi
     again=$((RANDOM % 5 + 1))
+    lines=1
+    [ ! -e run/log.jsonl ] || lines=$(($(wc -l <run/log.jsonl) + 1))
     resumed "$again" "$name, resumed on $again"
-    source=$(grep '"kind":"resume"' run/log.jsonl | tail -n 1 | sed 's/.*"source":"\([^"]*\)".*/\1/' || true)
+    source=$(tail -n +"$lines" run/log.jsonl | grep '"kind":"resume"' | tail -n 1 | sed 's/.*"source":"\([^"]*\)".*/\1/' || true)
     case $source in *memory | *peer) from_memory=$((from_memory + 1)) ;; esac
-    echo "ok $i: $faults (ended $ended), resumed on $again from ${source:-the start}"
+    echo "ok $i: $faults (ended $ended), resumed on $again from ${source:-"the start, or was done"}"
 done
 echo "$count rounds, $struck faults ended a launch or a save, $from_memory resumes from memory"
 [ "$struck" -ge $((count / 3)) ] || fail "only $struck faults in $count rounds did anything: the sweep tests nothing"

@@ -6,7 +6,7 @@
 export TERN_THREADS=1 TERN_COMM_TIMEOUT=10
 make_data
 config llama bf16 >config.yaml
-steps=24
+steps=48
 often=(--set train.steps=$steps --set checkpoint.snapshot_every_steps=3 --set checkpoint.every_steps=0)
 ranks 0 config.yaml --run-dir reference "${often[@]}" || fail "the reference run"
 expected=$(digest reference)
@@ -46,30 +46,30 @@ goes_on() {
 }
 
 for again in 4 3 1 8 0; do
-    killed 4 "step.update@17#2:kill"
-    goes_on "$again" 15 "shared memory" "a rank of 4 killed in step 17, gone on with $again"
+    killed 4 "step.update@41#2:kill"
+    goes_on "$again" 39 "shared memory" "a rank of 4 killed in step 41, gone on with $again"
 done
-killed 1 "step.backward@250:kill"
-goes_on 2 15 "shared memory" "one rank killed, gone on with 2"
+killed 1 "step.backward@650:kill"
+goes_on 2 39 "shared memory" "one rank killed, gone on with 2"
 # At each moment of a snapshot: the one before is whole.
 for point in memory.copy memory.seal; do
     killed 3 "$point@4#1:kill"
-    goes_on 2 9 "shared memory" "killed at $point of the fourth snapshot"
+    goes_on 2 45 "shared memory" "killed at $point of the fourth snapshot"
 done
 # Twice: the second launch dies before it has a snapshot of its own, the third goes on from the first one's.
-killed 4 "step.end@10#0:kill"
+killed 4 "step.end@40#0:kill"
 TERN_FAULT=step.end@1#1:kill ranks 2 config.yaml --run-dir run "${often[@]}" && fail "no second death"
-goes_on 3 9 "shared memory" "killed again before its first snapshot"
+goes_on 3 39 "shared memory" "killed again before its first snapshot"
 killed 4 "step.end@10#0:kill"
-TERN_FAULT=step.end@8#1:kill ranks 2 config.yaml --run-dir run "${often[@]}" && fail "no second death"
-goes_on 4 15 "shared memory" "killed again after its own snapshots"
+TERN_FAULT=step.end@30#1:kill ranks 2 config.yaml --run-dir run "${often[@]}" && fail "no second death"
+goes_on 4 45 "shared memory" "killed again after its own snapshots"
 # A snapshot that fails costs itself only.
 for fault in memory.copy@3#1:enospc memory.seal@3#1:eio; do
-    killed 3 "$fault,step.end@11#0:kill"
+    killed 3 "$fault,step.end@40#0:kill"
     grep -q "a snapshot in memory failed" last.log || fail "$fault is not said"
-    goes_on 3 6 "shared memory" "$fault"
+    goes_on 3 39 "shared memory" "$fault"
 done
-killed 2 "step.end@10#0:kill"
+killed 2 "step.end@40#0:kill"
 TERN_FAULT=memory.restore@1#1:eio ranks 2 config.yaml --run-dir run "${often[@]}" || fail "memory.restore:eio"
 grep -q "going on without it" last.log || fail "memory.restore:eio is not said"
 [ "$(digest run)" = "$expected" ] || fail "memory.restore:eio: digests differ"
@@ -77,33 +77,38 @@ nothing_stays "memory.restore:eio"
 echo "ok: a snapshot that can't be read"
 
 # Disk or memory, whichever is newer.
-on_disk() { echo $((10#$(sed 's/.*-//' run/ckpt/LATEST))); }
-killed 2 "step.end@11#0:kill"
-TERN_FAULT=ckpt.prune@1:kill,step.end@12#0:kill ranks 2 config.yaml --run-dir run "${often[@]}" \
+on_disk() { # the newest committed step
+    local newest
+    newest=$(ls run/ckpt/step-*/MANIFEST.json | sort | tail -n 1)
+    newest=${newest%/*}
+    echo $((10#${newest##*-}))
+}
+killed 2 "step.end@40#0:kill"
+TERN_FAULT=ckpt.latest@1:kill ranks 2 config.yaml --run-dir run "${often[@]}" \
     --set checkpoint.every_steps=5 --set checkpoint.snapshot_every_steps=0 && fail "no second death"
 [ "$(blocks)" -gt 0 ] || fail "the memory that a launch without its own began from is gone too early"
-[ "$(on_disk)" -ge 10 ] || fail "no checkpoint at step 10 or later"
+[ "$(on_disk)" -gt "$(announced)" ] || fail "the checkpoint is not newer than the snapshot"
 goes_on 2 "$(on_disk)" disk "a checkpoint newer than the snapshot"
-killed 2 "step.end@13#0:kill" --set checkpoint.every_steps=5
-goes_on 2 12 "shared memory" "a snapshot newer than the checkpoint"
+killed 2 "step.end@40#0:kill" --set checkpoint.every_steps=35
+goes_on 2 39 "shared memory" "a snapshot newer than the checkpoint"
 rm -rf run
 
 # Damaged: the older one, then disk. Each byte counts.
 damage() { # FILE OFFSET
     printf '\xa5' | dd of="$1" bs=1 seek="$2" conv=notrunc status=none
 }
-killed 2 "step.end@11#0:kill"
-best=0
+killed 2 "step.end@40#0:kill"
+best=0 second=0
 for file in "$TERN_SHM_DIR"/tern-*-0000-[01]; do # the newer of two
     step=$(od -A n -t d8 -j 32 -N 8 "$file" | tr -d ' ')
-    [ "$step" -le "$best" ] || { best=$step newest=$file; }
+    [ "$step" -le "$best" ] && second=$step || second=$best best=$step newest=$file
 done
 damage "$newest" $(($(stat -c %s "$newest") - 5000))
 ranks 2 config.yaml --run-dir run "${often[@]}" || fail "a damaged snapshot: the resume failed"
-from $((best - 3)) "shared memory" $((best - 3)) "a damaged snapshot"
+from "$second" "shared memory" "$second" "a damaged snapshot"
 [ "$(digest run)" = "$expected" ] || fail "a damaged snapshot: digests differ"
 grep -q "is left out" last.log || fail "the damage is not said"
-killed 2 "step.end@11#0:kill"
+killed 2 "step.end@40#0:kill"
 for file in "$TERN_SHM_DIR"/tern-*; do
     truncate -s -4096 "$file"
 done
@@ -114,20 +119,19 @@ nothing_stays "cut short"
 echo "ok: memory cut short"
 
 # Another run's memory is never ours: a copy of the directory, one made anew in its place.
-killed 2 "step.end@11#0:kill"
+killed 2 "step.end@40#0:kill"
 cp -r run copy
 ranks 2 config.yaml --run-dir copy "${often[@]}" || fail "the copy"
 grep -q '"kind":"resume"' copy/log.jsonl && fail "a copy of the run took its memory"
-goes_on 2 9 "shared memory" "the run whose directory was copied"
-killed 2 "step.end@11#0:kill"
+goes_on 2 39 "shared memory" "the run whose directory was copied"
+killed 2 "step.end@40#0:kill"
 rm -rf run
 ranks 2 config.yaml --run-dir run "${often[@]}" || fail "a new run in the old one's place"
 grep -q '"kind":"resume"' run/log.jsonl && fail "a new run took the old one's memory"
 nothing_stays "a new run in the old one's place"
 echo "ok: no other run's memory"
 # Memory of a past that the run did not take: hidden while the run went another way.
-killed 2 "step.end@14#0:kill" --set checkpoint.every_steps=5
-[ -e run/ckpt/LATEST ] || fail "no checkpoint after 14 steps"
+killed 2 "ckpt.latest@1#0:kill" --set checkpoint.every_steps=5
 mkdir hidden
 mv "$TERN_SHM_DIR"/tern-* hidden
 TERN_FAULT=step.end@1#0:kill ranks 2 config.yaml --run-dir run "${often[@]}" && fail "no second death"
@@ -135,14 +139,14 @@ rm -f "$TERN_SHM_DIR"/tern-*
 mv hidden/* "$TERN_SHM_DIR"
 goes_on 2 "$(on_disk)" disk "memory that another launch left behind"
 # Asked to begin anew, or with other sizes.
-killed 2 "step.end@11#0:kill"
+killed 2 "step.end@40#0:kill"
 ranks 2 config.yaml --run-dir run "${often[@]}" --resume never || fail "--resume never"
 grep -q '"kind":"resume"' run/log.jsonl && fail "--resume never resumed"
 nothing_stays "--resume never"
-killed 2 "step.end@11#0:kill"
+killed 2 "step.end@40#0:kill"
 ranks 2 config.yaml --run-dir run "${often[@]}" --set model.ff_width=96 && fail "another width is taken"
 grep -q "has another shape" last.log || fail "another width is not said"
-goes_on 2 9 "shared memory" "after a width that was refused"
+goes_on 2 39 "shared memory" "after a width that was refused"
 rm -rf run
 
 # Told to stop: on disk, so nothing stays in memory.
@@ -187,15 +191,15 @@ hosts_go_on() { # N STEP SOURCE WHAT
     [ "$(blocks hosts)" = 0 ] || fail "$4: blocks stay: $(ls hosts/*)"
     echo "ok: $4"
 }
-killed_on_hosts "step.end@16#3:kill"
-hosts_go_on 4 15 "shared memory" "two hosts, none lost"
-killed_on_hosts "step.end@16#3:kill"
+killed_on_hosts "step.end@40#3:kill"
+hosts_go_on 4 39 "shared memory" "two hosts, none lost"
+killed_on_hosts "step.end@40#3:kill"
 rm -rf hosts/1
-hosts_go_on 2 15 "a peer" "a host lost, gone on with the other"
-killed_on_hosts "step.end@16#0:kill"
+hosts_go_on 2 39 "a peer" "a host lost, gone on with the other"
+killed_on_hosts "step.end@40#0:kill"
 rm -rf hosts/0
-hosts_go_on 4 15 "a peer" "a host lost, and a new one in its place"
-killed_on_hosts "step.end@22#0:kill" --set checkpoint.every_steps=7
+hosts_go_on 4 39 "a peer" "a host lost, and a new one in its place"
+killed_on_hosts "ckpt.latest@1#0:kill" --set checkpoint.every_steps=7
 rm -rf hosts
 hosts_go_on 4 "$(on_disk)" disk "both hosts lost"
 killed_on_hosts "memory.peer@4#2:kill"
