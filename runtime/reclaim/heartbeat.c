@@ -1,4 +1,4 @@
-/* heartbeat.c - the sockets and the thread; what is made of it all is pulse.c's.
+/* heartbeat.c - the thread, who is connected, the end; what is made of it all is pulse.c's.
  *
  * Rank 0 listens, the others connect, each message is where its sender is. Times are each rank's own and are counted in ticks
  * of its thread, so that a pause of the whole process (a suspended job) is held against nobody. */
@@ -9,6 +9,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
+#include "runtime/reclaim/line.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -16,7 +17,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,33 +25,12 @@ enum {
     TICK_MS_MIN = 5,
     TICK_MS_MAX = 500,
     GAP_TICKS_MAX = 4,   /* a longer pause of this thread is not held against the others */
-    SEND_MS_MAX = 500,   /* a verdict's, a rank */
     LEAVE_MS_MAX = 1000, /* how long rank 0 waits for the others to go first */
     CONNECT_SECONDS_MAX = 10,
     USUAL_STEPS_MIN = 3, /* before the time of a step is usual; the first is not */
     USUAL_MEMORY = 16,   /* steps that its mean remembers */
     USUAL_TIMES_MAX = 4, /* of the mean: longer ones count as this long */
     WARN_SECONDS = 60    /* between two warnings of a slow step */
-};
-
-/* The same size always; the text is a verdict's. */
-struct message {
-    int32_t has_verdict;
-    int32_t status;
-    struct tern_pulse pulse;
-    char text[TERN_PULSE_SENTENCE_BYTES];
-};
-
-/* A message without its text, which is what is sent but for verdicts. */
-enum {
-    BEAT_BYTES = offsetof(struct message, text)
-};
-
-struct line {
-    int fd; /* -1: none */
-    bool is_lost;
-    struct message in, out;
-    size_t in_used, out_at, out_end; /* of out: what has gone, and where it ends */
 };
 
 struct tern_heartbeat {
@@ -61,7 +40,7 @@ struct tern_heartbeat {
     uint64_t token;
     int wake;
     char (*hosts)[TERN_PULSE_HOST_BYTES]; /* (size) */
-    struct line *lines;                   /* (size): rank 0's to all, the others' to rank 0 */
+    struct tern_line *lines;              /* (size): rank 0's to all, the others' to rank 0 */
     struct tern_pulse_view *views;        /* (size) */
     struct pollfd *polled;                /* (size + 2) */
     struct tern_pulse pulse;              /* of this rank, as the thread counts */
@@ -143,63 +122,9 @@ static void take_pulse(struct tern_heartbeat *h, int64_t gap_ns)
     own->silent_ns = 0;
 }
 
-/* ---- lines ---- */
+/* ---- messages ---- */
 
-static void lose(struct line *line)
-{
-    if (line->fd >= 0) {
-        close(line->fd);
-        line->fd = -1;
-        line->is_lost = true;
-    }
-}
-
-/* What is left of the last message; false while it does not fit. */
-static bool flush(struct line *line)
-{
-    while (line->fd >= 0 && line->out_at < line->out_end) {
-        ssize_t n = send(line->fd, (char *)&line->out + line->out_at, line->out_end - line->out_at,
-                         MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n > 0) {
-            line->out_at += (size_t)n;
-        } else if (n < 0 && errno == EINTR) {
-            continue;
-        } else {
-            return false; /* a broken line is found by reading, which first gives what arrived */
-        }
-    }
-    return true;
-}
-
-/* A beat that finds the last one still on its way is left out: the next says it all. */
-static void post(struct line *line, const struct message *message)
-{
-    if (line->fd < 0 || !flush(line)) {
-        return;
-    }
-    line->out = *message;
-    line->out_at = 0;
-    line->out_end = message->has_verdict ? sizeof *message : BEAT_BYTES;
-    flush(line);
-}
-
-static void post_surely(struct line *line, const struct message *message)
-{
-    int64_t until = tern_socket_now_ns() + (int64_t)SEND_MS_MAX * 1000000;
-    for (int pass = 0; pass < 2; pass++) { /* what was on its way, then this */
-        while (line->fd >= 0 && !flush(line) && tern_socket_now_ns() < until) {
-            struct pollfd p = {.fd = line->fd, .events = POLLOUT};
-            if (poll(&p, 1, 10) < 0 || (p.revents & (POLLERR | POLLHUP)) != 0) {
-                return;
-            }
-        }
-        if (pass == 0) {
-            post(line, message);
-        }
-    }
-}
-
-static void take_message(struct tern_heartbeat *h, const struct message *m, int rank)
+static void take_message(struct tern_heartbeat *h, const struct tern_line_message *m, int rank)
 {
     struct tern_pulse_view *view = &h->views[rank];
     view->pulse = m->pulse;
@@ -214,30 +139,9 @@ static void take_message(struct tern_heartbeat *h, const struct message *m, int 
 
 static void receive(struct tern_heartbeat *h, int rank)
 {
-    struct line *line = &h->lines[rank];
-    while (line->fd >= 0) {
-        bool is_long = line->in_used >= BEAT_BYTES && line->in.has_verdict;
-        size_t wanted = is_long ? sizeof line->in : BEAT_BYTES;
-        ssize_t n =
-            recv(line->fd, (char *)&line->in + line->in_used, wanted - line->in_used, MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0 && errno == EAGAIN) {
-            return;
-        }
-        if (n <= 0) {
-            lose(line);
-            return;
-        }
-        line->in_used += (size_t)n;
-        bool is_whole = line->in_used == (line->in_used >= BEAT_BYTES && line->in.has_verdict
-                                              ? sizeof line->in
-                                              : (size_t)BEAT_BYTES);
-        if (is_whole) {
-            line->in_used = 0;
-            take_message(h, &line->in, rank);
-        }
+    struct tern_line *line = &h->lines[rank];
+    while (tern_line_receive(line)) {
+        take_message(h, &line->in, rank);
     }
 }
 
@@ -338,9 +242,9 @@ static void tick(struct tern_heartbeat *h, int64_t gap_ns)
         h->views[0].is_watched = true;
     }
     take_pulse(h, gap_ns);
-    struct message beat = {.pulse = h->pulse};
+    struct tern_line_message beat = {.pulse = h->pulse};
     for (int r = 0; r < h->options.comm->size; r++) {
-        post(&h->lines[r], &beat);
+        tern_line_post(&h->lines[r], &beat);
     }
     judge(h, gap_ns);
 }
@@ -360,12 +264,13 @@ static bool has_lines(const struct tern_heartbeat *h)
 /* The record first, then the others are told, and only then does anybody end: an end may make the launcher kill the rest. */
 static void carry_out(struct tern_heartbeat *h)
 {
-    struct message m = {.has_verdict = 1, .status = (int32_t)h->verdict.status, .pulse = h->pulse};
+    struct tern_line_message m = {
+        .has_verdict = 1, .status = (int32_t)h->verdict.status, .pulse = h->pulse};
     snprintf(m.text, sizeof m.text, "%s", h->verdict.sentence);
     atomic_store(&h->is_over, true);
     h->options.farewell(h->options.context, h->verdict.sentence);
     for (int r = 0; h->options.comm->rank == 0 && r < h->options.comm->size; r++) {
-        post_surely(&h->lines[r], &m);
+        tern_line_post_surely(&h->lines[r], &m);
     }
     int64_t until = tern_socket_now_ns() + (int64_t)LEAVE_MS_MAX * 1000000;
     while (h->options.comm->rank == 0 && has_lines(h) && tern_socket_now_ns() < until) {
@@ -415,7 +320,7 @@ static void heartbeat_free(struct tern_heartbeat *h)
         close(fd);
     }
     for (int r = 0; h->lines != NULL && r < h->options.comm->size; r++) {
-        lose(&h->lines[r]);
+        tern_line_lose(&h->lines[r]);
     }
     if (h->listener >= 0) {
         close(h->listener);
