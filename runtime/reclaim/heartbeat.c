@@ -234,6 +234,15 @@ static void judge(struct tern_heartbeat *h, int64_t gap_ns)
                          is_head ? atomic_load(&h->usual_ns) : 0, &h->verdict);
 }
 
+static void beat(struct tern_heartbeat *h, int64_t gap_ns)
+{
+    take_pulse(h, gap_ns);
+    struct tern_line_message message = {.pulse = h->pulse};
+    for (int r = 0; r < h->options.comm->size; r++) {
+        tern_line_post(&h->lines[r], &message);
+    }
+}
+
 static void tick(struct tern_heartbeat *h, int64_t gap_ns)
 {
     int fd = atomic_exchange(&h->new_line, -1);
@@ -241,11 +250,7 @@ static void tick(struct tern_heartbeat *h, int64_t gap_ns)
         h->lines[0].fd = fd;
         h->views[0].is_watched = true;
     }
-    take_pulse(h, gap_ns);
-    struct tern_line_message beat = {.pulse = h->pulse};
-    for (int r = 0; r < h->options.comm->size; r++) {
-        tern_line_post(&h->lines[r], &beat);
-    }
+    beat(h, gap_ns);
     judge(h, gap_ns);
 }
 
@@ -299,6 +304,8 @@ static void *heartbeat_main(void *arg)
     }
     if (h->has_verdict && !atomic_load(&h->is_closing)) {
         carry_out(h);
+    } else if (!has_rested && atomic_load(&h->is_resting)) {
+        beat(h, 0); /* the good end came at once */
     }
     return NULL;
 }

@@ -95,6 +95,32 @@ static void test_good_end(void **state)
     }
 }
 
+/* Rank 1 has ended well and is gone; the others go on for longer than it takes to miss a rank. */
+static tern_status leave_early(struct tern_comm *comm, void *arg)
+{
+    struct seat seat = {arg, comm->rank};
+    struct tern_heartbeat *h;
+    TERN_RETURN_IF_ERR(open_here(comm, &seat, &h));
+    tern_status status = take_steps(comm, h);
+    if (comm->rank != 1) {
+        tern_heartbeat_mark(h, TERN_PHASE_DRAIN, STEPS);
+        tern_clock_sleep_ns((int64_t)(seat.words->limit_seconds / 2 * 1e9));
+    }
+    tern_heartbeat_rest(h);
+    tern_heartbeat_close(h);
+    return status == TERN_OK ? tern_comm_barrier(comm) : status;
+}
+
+static void test_one_leaves_early(void **state)
+{
+    (void)state;
+    struct words words = make_words(4);
+    run_ranks(RANKS, leave_early, &words);
+    for (int r = 0; r < RANKS; r++) {
+        assert_int_equal(words.count[r], 0);
+    }
+}
+
 static tern_status be_alone(struct tern_comm *comm, void *arg)
 {
     struct seat seat = {arg, comm->rank};
@@ -206,10 +232,8 @@ static void test_broken_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CHECKED(test_good_end),
-        CHECKED(test_one_rank),
-        CHECKED(test_long_step),
-        CHECKED(test_broken_line),
+        CHECKED(test_good_end),  CHECKED(test_one_leaves_early), CHECKED(test_one_rank),
+        CHECKED(test_long_step), CHECKED(test_broken_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
