@@ -14,6 +14,7 @@
 static const struct {
     const char *name;
     double lead_seconds;
+    enum tern_notice_takes takes;
 } g_kinds[TERN_NOTICE_COUNT] = {
     [TERN_NOTICE_NONE] = {"none", 0},
     [TERN_NOTICE_AWS_REBALANCE] = {"AWS rebalance recommendation", INFINITY},
@@ -21,17 +22,17 @@ static const struct {
     [TERN_NOTICE_GCP_MIGRATE] = {"GCP live migration", INFINITY},
     [TERN_NOTICE_FILE] = {"stop file", INFINITY},
     [TERN_NOTICE_SIGINT] = {"signal SIGINT", INFINITY},
-    [TERN_NOTICE_END_TIME] = {"end time", 60},
-    [TERN_NOTICE_SLURM_END] = {"Slurm time limit", 60},
-    [TERN_NOTICE_AWS_MAINTENANCE] = {"AWS scheduled maintenance", 120},
-    [TERN_NOTICE_AZURE_REBOOT] = {"Azure reboot", 60},
-    [TERN_NOTICE_AZURE_TERMINATE] = {"Azure terminate", 60},
-    [TERN_NOTICE_GCP_MAINTENANCE] = {"GCP host maintenance", 120},
+    [TERN_NOTICE_END_TIME] = {"end time", 60, TERN_TAKES_ALL},
+    [TERN_NOTICE_SLURM_END] = {"Slurm time limit", 60, TERN_TAKES_ALL},
+    [TERN_NOTICE_AWS_MAINTENANCE] = {"AWS scheduled maintenance", 120, TERN_TAKES_HOST},
+    [TERN_NOTICE_AZURE_REBOOT] = {"Azure reboot", 60, TERN_TAKES_HOST},
+    [TERN_NOTICE_AZURE_TERMINATE] = {"Azure terminate", 60, TERN_TAKES_HOST},
+    [TERN_NOTICE_GCP_MAINTENANCE] = {"GCP host maintenance", 120, TERN_TAKES_HOST},
     [TERN_NOTICE_SIGUSR2] = {"signal SIGUSR2", INFINITY},
-    [TERN_NOTICE_AWS_SCALING] = {"AWS scale-in", INFINITY},
-    [TERN_NOTICE_AWS_SPOT] = {"AWS spot interruption", INFINITY},
-    [TERN_NOTICE_AZURE_PREEMPT] = {"Azure preempt", INFINITY},
-    [TERN_NOTICE_GCP_PREEMPTED] = {"GCP preemption", INFINITY},
+    [TERN_NOTICE_AWS_SCALING] = {"AWS scale-in", INFINITY, TERN_TAKES_HOST},
+    [TERN_NOTICE_AWS_SPOT] = {"AWS spot interruption", INFINITY, TERN_TAKES_HOST},
+    [TERN_NOTICE_AZURE_PREEMPT] = {"Azure preempt", INFINITY, TERN_TAKES_HOST},
+    [TERN_NOTICE_GCP_PREEMPTED] = {"GCP preemption", INFINITY, TERN_TAKES_HOST},
     [TERN_NOTICE_SIGTERM] = {"signal SIGTERM", INFINITY},
 };
 
@@ -171,6 +172,11 @@ void tern_notice_post(const struct tern_notice_info *info)
 void tern_notice_ask_save(void)
 {
     atomic_store(&g_is_save_posted, true);
+}
+
+enum tern_notice_takes tern_notice_takes(enum tern_notice notice)
+{
+    return notice >= 0 && notice < TERN_NOTICE_COUNT ? g_kinds[notice].takes : TERN_TAKES_NOTHING;
 }
 
 const char *tern_notice_name(enum tern_notice notice)

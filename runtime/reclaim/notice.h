@@ -36,6 +36,13 @@ enum tern_notice {
     TERN_NOTICE_COUNT
 };
 
+/* What is gone some time after a notice. */
+enum tern_notice_takes {
+    TERN_TAKES_NOTHING, /* as far as it says */
+    TERN_TAKES_HOST,    /* the machine that heard it */
+    TERN_TAKES_ALL      /* every machine of the run */
+};
+
 enum {
     TERN_NOTICE_ID_BYTES = 64,
     TERN_NOTICE_TEXT_BYTES = 160
@@ -70,6 +77,7 @@ void tern_notice_ask_save(void);
 void tern_notice_reset(void);
 
 const char *tern_notice_name(enum tern_notice notice); /* "signal SIGUSR2", "stop file" */
+enum tern_notice_takes tern_notice_takes(enum tern_notice notice);
 /* Asks for a checkpoint only. */
 bool tern_notice_is_advice(enum tern_notice notice);
 /* How long before an announced deadline the end begins at the latest, the time of a commit apart:

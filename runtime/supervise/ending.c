@@ -100,6 +100,9 @@ struct tern_restart tern_restart_decide(const struct tern_restart_limits *limits
     if (facts->is_asked) {
         return end(code, "asked to stop");
     }
+    if (facts->is_leaving && facts->verdict == TERN_VERDICT_RECLAIMED) {
+        return end(code, "this machine is being taken away: to be started again on another");
+    }
     if (limits->ends_reclaimed && facts->verdict == TERN_VERDICT_RECLAIMED) {
         return end(code, "reclaimed, and to be started again from outside");
     }

@@ -60,6 +60,7 @@ struct tern_restart_facts {
     enum tern_verdict verdict;
     bool is_asked;   /* the supervisor itself was asked to end */
     bool is_own;     /* it was stopped to be started again with more hosts */
+    bool is_leaving; /* this machine is about to be taken away, or all are */
     bool came_ahead; /* some step was done, or committed, that never was before */
 };
 struct tern_restart {

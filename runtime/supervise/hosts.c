@@ -26,7 +26,7 @@ static bool is_name(const char *name, size_t length)
     return true;
 }
 
-static bool is_this_machine(const char *name)
+bool tern_host_is_here(const char *name)
 {
     char own[TERN_HOST_NAME_BYTES] = "";
     gethostname(own, sizeof own - 1);
@@ -59,7 +59,7 @@ static tern_status add(struct tern_hosts *hosts, const char *name, size_t length
     struct tern_host *host = &hosts->items[hosts->count++];
     *host = (struct tern_host){.slots = slots};
     memcpy(host->name, name, length);
-    host->is_local = is_this_machine(host->name);
+    host->is_local = tern_host_is_here(host->name);
     return TERN_OK;
 }
 
@@ -203,6 +203,18 @@ void tern_hosts_remember(struct tern_hosts *hosts, const struct tern_hosts *old)
             }
         }
     }
+}
+
+struct tern_host *tern_hosts_find(const struct tern_hosts *hosts, const char *name)
+{
+    size_t length = strcspn(name, ".");
+    for (int i = 0; i < hosts->count; i++) {
+        const char *other = hosts->items[i].name;
+        if (strcspn(other, ".") == length && strncmp(name, other, length) == 0) {
+            return &hosts->items[i];
+        }
+    }
+    return NULL;
 }
 
 int tern_hosts_up(const struct tern_hosts *hosts)

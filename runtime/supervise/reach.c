@@ -62,6 +62,10 @@ static void note(struct tern_host *host, enum tern_errand_kind kind, bool is_wel
         host->missing_at = host->misses == 0 ? tern_clock_seconds() : host->missing_at;
         host->misses++;
         host->answers = 0;
+        if (host->misses >= TERN_HOST_GONE_MISSES) {
+            host->leaves_until =
+                0; /* it was announced, and it is gone: what comes back is another */
+        }
     }
     if (kind == TERN_ERRAND_FENCE) {
         host->is_up = is_well;

@@ -40,6 +40,7 @@ void tern_launch_record_read(const char *run_dir, const char *id, struct tern_la
         out->state = tern_launch_state_of(tern_json_string(tern_json_get(json, "state"), NULL));
         (void)!tern_json_i64(tern_json_get(json, "step"), &out->step);
         copy_text(out->reason, sizeof out->reason, tern_json_get(json, "reason"));
+        copy_text(out->leaving, sizeof out->leaving, tern_json_get(json, "leaving"));
     }
     tern_json_close(json);
     tern_free(text);

@@ -23,6 +23,7 @@ struct tern_launch_record {
     enum tern_launch_state state;
     int64_t step;
     char reason[TERN_LAUNCH_REASON_BYTES];
+    char leaving[TERN_HOST_NAME_BYTES]; /* host that is taken away; "*": all; "": none */
 };
 
 /* RUN/launches/ID.json. What cannot be read is TERN_LAUNCH_NO_RECORD. */

@@ -17,6 +17,8 @@ enum {
 };
 static const double g_errand_seconds = 10;
 static const double g_delay_seconds_max = 60;
+static const double g_leaves_seconds =
+    600; /* the longest notice that a cloud gives of a spot machine is five minutes */
 
 bool tern_supervise_is_asked(void)
 {
@@ -165,6 +167,26 @@ out:
     return status;
 }
 
+/* A host of which a cloud says that it takes it away is left out until it was away, or stays for some minutes all the same.
+ * True when the supervisor's own machine is meant, or all are. */
+static bool note_leaving(struct tern_supervisor *supervisor, const char *name)
+{
+    if (name[0] == '\0') {
+        return false;
+    }
+    struct tern_host *host = tern_hosts_find(&supervisor->hosts, name);
+    if (strcmp(name, "*") == 0 || tern_host_is_here(name) || (host != NULL && host->is_local)) {
+        return true;
+    }
+    if (host == NULL) {
+        tern_log_warn("host '%s' is being taken away; the list of hosts has no such name", name);
+        return false;
+    }
+    tern_log_info("host %s is being taken away: it is left out until it was", host->name);
+    host->leaves_until = tern_clock_seconds() + g_leaves_seconds;
+    return false;
+}
+
 /* Files the end of a launch; what it means. */
 static void judge(struct tern_supervisor *supervisor,
                   const struct tern_watch_end *end,
@@ -181,6 +203,7 @@ static void judge(struct tern_supervisor *supervisor,
                                          .is_own = end->is_own,
                                          .came_ahead = step > supervisor->best_step};
     supervisor->best_step = step > supervisor->best_step ? step : supervisor->best_step;
+    facts->is_leaving = note_leaving(supervisor, record.leaving);
     launch->code = end->code;
     launch->state = record.state;
     launch->verdict = facts->verdict;

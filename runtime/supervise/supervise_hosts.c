@@ -12,6 +12,11 @@ enum {
     NAMES_BYTES = 200
 };
 
+bool tern_host_is_leaving(const struct tern_host *host)
+{
+    return host->leaves_until > tern_clock_seconds();
+}
+
 /* Where the list of hosts stands now; both empty: there is none. */
 static tern_status read_hosts(const struct tern_supervisor *supervisor, struct tern_hosts *out)
 {
@@ -55,14 +60,13 @@ static tern_status reread_hosts(struct tern_supervisor *supervisor)
 
 static enum tern_errand_kind fence_all(const struct tern_host *host)
 {
-    (void)host;
-    return TERN_ERRAND_FENCE;
+    return tern_host_is_leaving(host) ? TERN_ERRAND_PROBE : TERN_ERRAND_FENCE;
 }
 
 /* Who was silent a moment ago is not waited for again: the watch asks on, and takes it back. */
 static enum tern_errand_kind fence_others(const struct tern_host *host)
 {
-    return host->misses >= TERN_HOST_GONE_MISSES ? TERN_ERRAND_NONE : TERN_ERRAND_FENCE;
+    return host->misses >= TERN_HOST_GONE_MISSES ? TERN_ERRAND_NONE : fence_all(host);
 }
 
 /* is_last: whatever is asked of the supervisor meanwhile. */
@@ -89,18 +93,19 @@ static void say_missing(const struct tern_hosts *hosts)
     size_t used = 0;
     int missing = 0;
     for (int i = 0; i < hosts->count; i++) {
-        if (hosts->items[i].is_up) {
+        const struct tern_host *host = &hosts->items[i];
+        if (host->is_up) {
             continue;
         }
         missing++;
         if (used < sizeof names) {
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
-                                     used > 0 ? ", " : "", hosts->items[i].name);
+            used += (size_t)snprintf(
+                names + used, sizeof names - used, "%s%s (%s)", used > 0 ? ", " : "", host->name,
+                tern_host_is_leaving(host) ? "is being taken away" : "does not answer");
         }
     }
     if (missing > 0) {
-        tern_log_info("%d of %d hosts left out, since they do not answer: %s", missing,
-                      hosts->count, names);
+        tern_log_info("%d of %d hosts left out: %s", missing, hosts->count, names);
     }
 }
 

@@ -85,7 +85,7 @@ static bool has_end_on_record(const struct watch *watch)
 /* Those that take part: do they answer? Those that do not take part: are they back, and clean? */
 static enum tern_errand_kind kind_of(const struct tern_host *host)
 {
-    return host->is_used ? TERN_ERRAND_PROBE : TERN_ERRAND_FENCE;
+    return host->is_used || tern_host_is_leaving(host) ? TERN_ERRAND_PROBE : TERN_ERRAND_FENCE;
 }
 
 /* While the log grows, all hosts are there, whatever ssh says. */

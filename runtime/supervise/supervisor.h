@@ -8,8 +8,7 @@
 #include "runtime/supervise/supervise.h"
 
 enum {
-    TERN_SHELL_BYTES = 1024,
-    TERN_HOST_GONE_MISSES = 2 /* probes in a row without an answer */
+    TERN_SHELL_BYTES = 1024
 };
 
 struct tern_supervisor {
@@ -33,6 +32,8 @@ struct tern_watch_end {
     char reason[TERN_LAUNCH_REASON_BYTES]; /* why it was ended, or ""  */
 };
 
+/* It was announced that this host is about to be taken away, and it has not been since: it answers, and is not to be used. */
+bool tern_host_is_leaving(const struct tern_host *host);
 /* Watches a launch until its process has ended, and makes it end when it must. */
 void tern_supervise_watch(struct tern_supervisor *supervisor,
                           pid_t pid,

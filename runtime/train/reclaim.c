@@ -7,6 +7,7 @@
 #include "runtime/train/job.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <unistd.h>
 
 /* On the watcher's thread. */
@@ -129,4 +130,17 @@ void tern_reclaim_note(struct tern_job *job,
     if (tern_planner_keep(planner, job->run.path) != TERN_OK) {
         tern_log_warn("planner.json is not written: %s", tern_detail());
     }
+}
+
+void tern_reclaim_leaving(const struct tern_job *job, char *out, size_t bytes)
+{
+    int rank = job->reclaim.stop_rank;
+    enum tern_notice_takes takes = tern_notice_takes(job->reclaim.stop);
+    snprintf(out, bytes, "%s", takes == TERN_TAKES_ALL ? "*" : "");
+    if (takes == TERN_TAKES_HOST && rank == job->comm->rank) {
+        gethostname(out, bytes - 1);
+    } else if (takes == TERN_TAKES_HOST) {
+        snprintf(out, bytes, "%s", tern_heartbeat_host(job->vitals.heartbeat, rank));
+    }
+    out[bytes - 1] = '\0';
 }

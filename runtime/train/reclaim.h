@@ -31,6 +31,8 @@ void tern_reclaim_listen(struct tern_job *job, const struct tern_step_word *word
 /* Seconds that are left for whatever the end still has to do; at least 0, and
  * reclaim.deadline_seconds when nobody asked to stop. For those who wait for an upload. */
 double tern_reclaim_seconds_left(const struct tern_job *job);
+/* Rank 0: the host that the agreed notice takes away, "*" for all of them, "" where nobody says. */
+void tern_reclaim_leaving(const struct tern_job *job, char *out, size_t bytes);
 /* Rank 0: what a commit or an upload took, and RUN/planner.json. */
 void tern_reclaim_note(struct tern_job *job,
                        enum tern_planner_kind kind,

@@ -94,6 +94,10 @@ static tern_status compose(const struct tern_run_dir *run,
         json, "{\"id\":\"%s\",\"state\":\"%s\",\"step\":%lld,\"ranks\":%d,\"reason\":",
         run->launch_id, state, (long long)step, run->ranks));
     TERN_RETURN_IF_ERR(tern_json_quote(json, reason, strlen(reason)));
+    if (run->leaving[0] != '\0') {
+        TERN_RETURN_IF_ERR(tern_text_printf(json, ",\"leaving\":"));
+        TERN_RETURN_IF_ERR(tern_json_quote(json, run->leaving, strlen(run->leaving)));
+    }
     return tern_text_printf(json, ",\"time\":\"%s\"}\n", tern_clock_rfc3339(time_text));
 }
 

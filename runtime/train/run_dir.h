@@ -4,7 +4,7 @@
  *   RUN/tokenizer.json      a copy, so that the run can be served without the original
  *   RUN/log.jsonl           one object a line
  *   RUN/launches/ID.json    state running | finished | reclaimed | peer_lost | failed, step, ranks,
- *                           reason, time
+ *                           reason, time; leaving: a host that is taken away, "*" all, if any
  *   RUN/ckpt/               io/checkpoint.h
  *   RUN/lock                held by the launch that writes */
 #ifndef TERN_RUNTIME_TRAIN_RUN_DIR_H
@@ -15,7 +15,8 @@
 #include "runtime/base/status.h"
 
 enum {
-    TERN_LAUNCH_ID_BYTES = 48
+    TERN_LAUNCH_ID_BYTES = 48,
+    TERN_LAUNCH_HOST_BYTES = 256
 };
 
 struct tern_run_dir {
@@ -24,6 +25,8 @@ struct tern_run_dir {
     int ranks;
     struct tern_lock lock;
     bool is_locked;
+    char leaving
+        [TERN_LAUNCH_HOST_BYTES]; /* the host that is taken away, "*": all; goes into the record; "": none */
 };
 
 /* Rank 0: makes the directory, takes the lock, invents a launch id. TERN_ERR_BUSY names who holds

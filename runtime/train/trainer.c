@@ -410,6 +410,7 @@ static tern_status end_reclaimed(struct loop *loop)
     if (tern_notice_clear_file(job->run.path) != TERN_OK) {
         tern_log_warn("the stop file stays: %s", tern_detail());
     }
+    tern_reclaim_leaving(job, job->run.leaving, sizeof job->run.leaving);
     TERN_RETURN_IF_ERR(tern_run_dir_record(&job->run, 0, "reclaimed", job->state.step, reason));
     tern_log_info("checkpoint committed at step %lld of %lld; the same command goes on from "
                   "there (exit code 33)",

@@ -203,7 +203,7 @@ printf 'h%d slots=1\n' 1 2 3 4 >hosts
 on_hosts=(--hostfile hosts --shell "$WORK/ssh" --probe-seconds 0.2)
 plan "reclaimed 5 33" "finished 20 0"
 touch down.h3
-expect_end 0 2 "1 of 4 hosts left out, since they do not answer: h3" "${on_hosts[@]}"
+expect_end 0 2 "1 of 4 hosts left out: h3 (does not answer)" "${on_hosts[@]}"
 grep -q -- "--hostfile $WORK/run/supervise.hosts -np 3 tern" calls || grep -q -- "--hostfile $WORK/run/supervise.hosts .*-np 3" calls || fail "calls: $(cat calls)"
 [ "$(cat run/supervise.hosts)" = "h1 slots=1
 h2 slots=1
@@ -231,6 +231,28 @@ await run/supervise.json
 rm down.h1
 ended 0
 echo "ok: waits for hosts"
+
+# announced: a host that a cloud takes away is left out while it still answers, and used again once it was away
+plan "reclaimed 5 33 leave:h2" "reclaimed 9 33 ask" "finished 20 0"
+start "${on_hosts[@]}"
+await waiting
+grep -q "1 of 4 hosts left out: h2 (is being taken away)" last.log || fail "no word of h2"
+[ "$(field '.history[1].ranks') $(field '.hosts[1].up')" = "3 false" ] || fail "$(cat run/supervise.json)"
+touch down.h2
+before=$(grep -c h2 errands)
+until [ "$(grep -c h2 errands)" -ge $((before + 4)) ]; do
+    sleep 0.05
+done
+rm down.h2
+ended 0
+[ "$(field '.history[2].ranks')" = 4 ] || fail "$(cat run/supervise.json)"
+echo "ok: a host that was announced to go"
+plan "reclaimed 5 33 leave:$(hostname)"
+expect_end 33 1 "this machine is being taken away"
+plan "reclaimed 5 33 leave:*"
+expect_end 33 1 "this machine is being taken away" "${on_hosts[@]}"
+plan "reclaimed 5 33 leave:nobody" "finished 20 0"
+expect_end 0 2 "the list of hosts has no such name" "${on_hosts[@]}"
 
 # names of hosts come from --host too; the list is read anew before each launch
 plan "reclaimed 5 33" "finished 20 0"

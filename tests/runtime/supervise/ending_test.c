@@ -169,6 +169,19 @@ static void test_ends_reclaimed(void **state)
     assert_contains(end.reason, "from outside");
 }
 
+/* Whoever is about to be taken away starts nothing more. */
+static void test_leaving(void **state)
+{
+    (void)state;
+    struct tern_restart_facts facts = {
+        .verdict = TERN_VERDICT_RECLAIMED, .is_leaving = true, .is_own = true, .came_ahead = true};
+    struct tern_restart_count count = {0};
+    struct tern_restart end = tern_restart_decide(&g_any, &facts, &count);
+    assert_false(end.starts);
+    assert_int_equal(end.exit_code, 33);
+    assert_contains(end.reason, "taken away");
+}
+
 /* Asked to end: never again, whatever came of it; so with what cannot get better. */
 static void test_ends(void **state)
 {
@@ -204,10 +217,10 @@ static void test_ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CHECKED(test_table),  CHECKED(test_words),
-        CHECKED(test_stalls), CHECKED(test_delay_is_bounded),
-        CHECKED(test_limits), CHECKED(test_ends_reclaimed),
-        CHECKED(test_ends),
+        CHECKED(test_table),   CHECKED(test_words),
+        CHECKED(test_stalls),  CHECKED(test_delay_is_bounded),
+        CHECKED(test_limits),  CHECKED(test_ends_reclaimed),
+        CHECKED(test_leaving), CHECKED(test_ends),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,8 @@
 #include "runtime/supervise/hosts.h"
 #include "tests/runtime/fixture.h"
 
+#include <unistd.h>
+
 static struct tern_hosts parse(const char *text)
 {
     struct tern_hosts hosts;
@@ -135,6 +137,24 @@ static void test_ranks(void **state)
     tern_hosts_fini(&hosts);
 }
 
+static void test_find(void **state)
+{
+    (void)state;
+    struct tern_hosts hosts = parse("h1\nh10.example.org\nh2\n");
+    assert_string_equal(tern_hosts_find(&hosts, "h1")->name, "h1");
+    assert_string_equal(tern_hosts_find(&hosts, "h1.cluster.local")->name, "h1");
+    assert_string_equal(tern_hosts_find(&hosts, "h10")->name, "h10.example.org");
+    assert_null(tern_hosts_find(&hosts, "h3"));
+    assert_null(tern_hosts_find(&hosts, "h"));
+    assert_null(tern_hosts_find(&hosts, ""));
+    assert_null(tern_hosts_find(&hosts, "*"));
+    tern_hosts_fini(&hosts);
+    char own[256] = "";
+    gethostname(own, sizeof own - 1);
+    assert_true(tern_host_is_here(own) && tern_host_is_here("localhost"));
+    assert_false(tern_host_is_here("") || tern_host_is_here("no-such-host"));
+}
+
 static void test_memory(void **state)
 {
     (void)state;
@@ -155,7 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         CHECKED(test_read),  CHECKED(test_refusals), CHECKED(test_too_many),
-        CHECKED(test_ranks), CHECKED(test_memory),
+        CHECKED(test_ranks), CHECKED(test_memory),   CHECKED(test_find),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

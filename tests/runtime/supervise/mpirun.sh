@@ -6,6 +6,7 @@
 #   HOW   hang   stays, deaf to everything but SIGKILL
 #         ask    stays until SIGUSR2, then STATE, STEP and STATUS
 #         deaf   as ask, from the third SIGUSR2 on
+#         leave:H ends at once, and the record says that host H is taken away
 #         orphan leaves a process behind that is deaf to everything but SIGKILL
 echo "$*" >>calls
 n=$(wc -l <calls)
@@ -14,7 +15,7 @@ read -r state step status how <<<"$(sed -n "${n}p" plan)"
 mkdir -p run/launches
 
 record() { # STATE
-    echo "{\"id\":\"$TERN_LAUNCH_ID\",\"state\":\"$1\",\"step\":$step,\"ranks\":1,\"reason\":\"as planned\"}" >run/record.new
+    echo "{\"id\":\"$TERN_LAUNCH_ID\",\"state\":\"$1\",\"step\":$step,\"ranks\":1,\"reason\":\"as planned\"$leaving}" >run/record.new
     mv run/record.new "run/launches/$TERN_LAUNCH_ID.json"
 }
 log() {
@@ -26,7 +27,11 @@ stay() {
     done
 }
 
+leaving=
 case $how in
+leave:*)
+    leaving=",\"leaving\":\"${how#leave:}\""
+    ;;
 hang)
     trap '' TERM USR2 INT HUP
     [ "$state" = none ] || record "$state"

@@ -42,6 +42,10 @@ static void test_records(void **state)
     assert_int_equal(record.state, TERN_LAUNCH_PEER_LOST);
     assert_int_equal(record.step, 12);
     assert_string_equal(record.reason, "rank 2");
+    assert_string_equal(record.leaving, "");
+    put("launches/a.json", "{\"state\":\"reclaimed\",\"leaving\":\"h3\"}");
+    tern_launch_record_read(g_run, "a", &record);
+    assert_string_equal(record.leaving, "h3");
     static const char *const bad[] = {"",
                                       "{",
                                       "[]",

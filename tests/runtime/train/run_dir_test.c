@@ -246,6 +246,16 @@ static void test_name(void **state)
     assert_true(tern_file_exists(path));
     assert_int_equal(tern_run_dir_name(&run, "20260131T120000.123Z-0123abcd-7"), TERN_ERR_USAGE);
     assert_contains(tern_detail(), "has no record");
+    strcpy(run.leaving, "h\"3"); /* quoted */
+    expect_ok(tern_run_dir_record(&run, 0, "reclaimed", 3, "a notice"));
+    char *text;
+    size_t bytes;
+    struct tern_json *json;
+    expect_ok(tern_file_read(path, 1 << 20, &text, &bytes));
+    expect_ok(tern_json_parse(path, text, bytes, &json));
+    assert_string_equal(tern_json_string(tern_json_get(json, "leaving"), NULL), "h\"3");
+    tern_json_close(json);
+    tern_free(text);
     tern_run_dir_close(&run);
 }
 
