@@ -434,12 +434,16 @@ int main(int argc, char **argv)
 {
     const char *check = argc > 1 ? argv[1] : "";
     struct bench b = {0};
-    if (tern_log_init() != TERN_OK || tern_fault_init() != TERN_OK || open_all(&b) != TERN_OK) {
+    tern_status status = tern_log_init();
+    status = status == TERN_OK ? tern_fault_init() : status;
+    status = status == TERN_OK ? open_all(&b) : status;
+    if (status != TERN_OK) {
+        int code = tern_status_exit_code(status);
         fprintf(stderr, "open: %s\n", tern_detail());
         if (b.host != NULL) {
-            tern_comm_abort(b.host, 2);
+            tern_comm_abort(b.host, code);
         }
-        return 2;
+        return code;
     }
     int failures = 1;
     if (strcmp(check, "lanes") == 0) {
