@@ -1,4 +1,5 @@
 /* ledger_test.c - rows and files, whole or damaged; the state machine under a clock of the test's. */
+#include "runtime/base/random.h"
 #include "runtime/observe/ledger_print.h"
 #include "tests/runtime/observe/ledger_fixture.h"
 
@@ -287,6 +288,65 @@ static void test_absurd_rows(void **state)
     tern_ledger_account_fini(&account);
 }
 
+static uint64_t draw(uint64_t n, uint64_t below)
+{
+    return tern_random_u64(5, tern_random_stream_id(TERN_STREAM_TEST, 8), n) % below;
+}
+
+/* Whatever happened to a file: its account has finite numbers that add up, and nothing is read beside it. */
+static void test_damaged_files(void **state)
+{
+    (void)state;
+    enum {
+        ROUNDS = 20000,
+        ROOM = 64
+    };
+    struct tern_ledger_row rows[12];
+    for (int i = 0; i < 12; i++) {
+        rows[i] = row(i < 4   ? "a"
+                      : i < 8 ? "b"
+                              : "c",
+                      i * 10, i * 10 + 9, i % 4 == 0 ? TERN_LEDGER_LOAD : TERN_LEDGER_PRODUCTIVE,
+                      i % 4 == 0 ? -1 : i * 5, i % 4 == 0 ? -1 : i * 5 + 7);
+    }
+    append_rows(rows, 12);
+    char *whole;
+    size_t bytes;
+    expect_ok(tern_file_read(ledger_path(), 1 << 20, &whole, &bytes));
+    static const char alphabet[] = "0123456789-.,\nabcrunig_\"\377";
+    uint64_t n = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        char *text = tern_alloc("test", bytes);
+        memcpy(text, whole, bytes);
+        for (uint64_t changes = 1 + draw(n++, 4); changes > 0; changes--) {
+            size_t length = draw(n++, ROOM);
+            size_t from = draw(n++, bytes - length);
+            size_t to = draw(n++, bytes - length);
+            if (draw(n++, 2) == 0) {
+                memmove(text + to, text + from, length); /* a piece of another place */
+            } else {
+                text[to] = alphabet[draw(n++, sizeof alphabet - 1)];
+            }
+        }
+        struct tern_ledger_account account;
+        expect_ok(tern_file_remove(ledger_path()));
+        expect_ok(tern_file_append(ledger_path(), text, bytes - draw(n++, ROOM)));
+        if (tern_ledger_read(ledger_path(), draw(n++, 2) == 0 ? -1 : (int64_t)draw(n++, 80),
+                             &account) == TERN_OK) {
+            double sum = 0, size = 1;
+            for (int k = 0; k < TERN_LEDGER_KIND_COUNT; k++) {
+                sum += account.seconds[k];
+                size += fabs(account.seconds[k]);
+            }
+            assert_true(isfinite(account.total_cost) && isfinite(tern_ledger_ratio(&account)));
+            assert_near(sum, account.total_seconds, 1e-9 * size);
+        }
+        tern_ledger_account_fini(&account);
+        tern_free(text);
+    }
+    tern_free(whole);
+}
+
 /* ---- the state machine ---- */
 
 static void take_steps(struct tern_ledger *ledger, int64_t first, int64_t end, double each)
@@ -462,6 +522,7 @@ int main(void)
         IN_FOLDER(test_gaps),
         IN_FOLDER(test_currencies),
         IN_FOLDER(test_absurd_rows),
+        IN_FOLDER(test_damaged_files),
         IN_FOLDER(test_a_launch),
         IN_FOLDER(test_hang),
         IN_FOLDER(test_bury),
