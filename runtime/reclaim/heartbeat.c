@@ -426,7 +426,8 @@ static tern_status open_lines(struct tern_heartbeat *h, bool *has_thread_out)
     }
     int error = tern_thread_start(&h->thread, heartbeat_main, h);
     if (error != 0) {
-        return tern_fail_errno(TERN_ERR_MEMORY, error, "heartbeat: no thread");
+        tern_log_warn("this rank has no heartbeat: no thread: %s", strerror(error));
+        return TERN_OK;
     }
     *has_thread_out = true;
     if (comm->rank != 0) {
@@ -443,12 +444,18 @@ tern_status tern_heartbeat_open(const struct tern_heartbeat_options *options,
         return TERN_OK;
     }
     struct tern_heartbeat *h = NULL;
+    int64_t is_bad = heartbeat_new(options, &h) != TERN_OK;
+    if (is_bad) {
+        tern_log_warn("no heartbeat between the ranks: %s", tern_detail());
+    }
     bool has_thread = false;
-    TERN_RETURN_IF_ERR(heartbeat_new(options, &h));
-    tern_status status = open_lines(h, &has_thread);
+    tern_status status = tern_comm_all_reduce_max_i64(options->comm, &is_bad, 1);
+    if (status == TERN_OK && !is_bad) {
+        status = open_lines(h, &has_thread);
+    }
     if (has_thread) {
         *out = h;
-    } else {
+    } else if (h != NULL) {
         heartbeat_free(h);
     }
     return status;

@@ -19,8 +19,8 @@ struct tern_heartbeat_options {
     void *context;
 };
 
-/* Collective. A rank that cannot reach rank 0's socket is not watched, which is warned of. *out NULL: there is one rank.
- * Owned: close. */
+/* Collective; only the communicator can fail. What is missing for a heartbeat is warned of: ranks without are not watched. *out
+ * NULL: none, as of one rank. Owned: close. */
 TERN_MUST_CHECK tern_status tern_heartbeat_open(const struct tern_heartbeat_options *options,
                                                 struct tern_heartbeat **out);
 /* Where this rank is from now on. Costs a few stores. NULL is fine, here and below. */

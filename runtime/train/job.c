@@ -582,8 +582,7 @@ tern_status tern_job_open(struct tern_job *job, const struct tern_train_options 
         return open_dry(job);
     }
     TERN_RETURN_IF_ERR(open_run_dir(job, options));
-    TERN_RETURN_IF_ERR(tern_vitals_open_ledger(job));
-    tern_ledger_enter(&job->vitals.ledger, TERN_LEDGER_LOAD);
+    TERN_RETURN_IF_ERR(tern_vitals_watch(job));
     TERN_RETURN_IF_ERR(tern_job_find_state(job, options->resume));
     if (job->found.is_there && job->found.step >= job->steps) {
         job->is_done = true;

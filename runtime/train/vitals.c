@@ -45,22 +45,6 @@ static struct tern_ledger_options ledger_options(const struct tern_job *job)
     };
 }
 
-tern_status tern_vitals_open_ledger(struct tern_job *job)
-{
-    int32_t is_first[TERN_LANES_MAX] = {0};
-    int32_t mine = job->comm->local_rank == 0;
-    TERN_RETURN_IF_ERR(tern_comm_all_gather(job->comm, &mine, sizeof mine, is_first));
-    job->vitals.machines = 0;
-    for (int r = 0; r < job->comm->size; r++) {
-        job->vitals.machines += is_first[r];
-    }
-    struct tern_ledger_options options = ledger_options(job);
-    if (job->comm->rank == 0 && tern_ledger_open(&job->vitals.ledger, &options) != TERN_OK) {
-        tern_log_warn("this launch keeps no ledger: %s", tern_detail());
-    }
-    return TERN_OK;
-}
-
 static tern_status open_stragglers(struct tern_job *job)
 {
     struct tern_vitals *v = &job->vitals;
@@ -113,6 +97,38 @@ static void say_farewell(void *context, const char *sentence)
     tern_vitals_lose_peer(job, sentence);
 }
 
+static tern_status count_machines(struct tern_job *job)
+{
+    int32_t is_first[TERN_LANES_MAX] = {0};
+    int32_t mine = job->comm->local_rank == 0;
+    TERN_RETURN_IF_ERR(tern_comm_all_gather(job->comm, &mine, sizeof mine, is_first));
+    job->vitals.machines = 0;
+    for (int r = 0; r < job->comm->size; r++) {
+        job->vitals.machines += is_first[r];
+    }
+    return TERN_OK;
+}
+
+tern_status tern_vitals_watch(struct tern_job *job)
+{
+    TERN_RETURN_IF_ERR(count_machines(job));
+    struct tern_ledger_options options = ledger_options(job);
+    if (job->comm->rank == 0 && tern_ledger_open(&job->vitals.ledger, &options) != TERN_OK) {
+        tern_log_warn("this launch keeps no ledger: %s", tern_detail());
+    }
+    tern_ledger_enter(&job->vitals.ledger, TERN_LEDGER_LOAD);
+    if (job->devices.data_comm != NULL || job->config.reclaim.hang_seconds <= 0) {
+        return TERN_OK;
+    }
+    const struct tern_heartbeat_options heartbeat = {
+        .comm = job->comm,
+        .limit_ns = (int64_t)(job->config.reclaim.hang_seconds * 1e9),
+        .farewell = say_farewell,
+        .context = job,
+    };
+    return tern_heartbeat_open(&heartbeat, &job->vitals.heartbeat);
+}
+
 tern_status tern_vitals_open(struct tern_job *job, const char *host, int port)
 {
     tern_status status = job->comm->rank == 0 ? open_observers(job, host, port) : TERN_OK;
@@ -120,16 +136,7 @@ tern_status tern_vitals_open(struct tern_job *job, const char *host, int port)
     if (job->comm->rank == 0) {
         tern_ledger_resume(&job->vitals.ledger, job->state.step, job->state.tokens);
     }
-    if (job->devices.data_comm != NULL || job->config.reclaim.hang_seconds <= 0) {
-        return TERN_OK;
-    }
-    const struct tern_heartbeat_options options = {
-        .comm = job->comm,
-        .limit_ns = (int64_t)(job->config.reclaim.hang_seconds * 1e9),
-        .farewell = say_farewell,
-        .context = job,
-    };
-    return tern_heartbeat_open(&options, &job->vitals.heartbeat);
+    return TERN_OK;
 }
 
 void tern_vitals_close(struct tern_vitals *v)

@@ -28,8 +28,8 @@ struct tern_vitals {
 
 /* First of all, on every rank: the clock of the ledger. */
 void tern_vitals_start(struct tern_vitals *vitals);
-/* Once the run directory is open. Collective. A ledger that cannot be opened is a warning. */
-TERN_MUST_CHECK tern_status tern_vitals_open_ledger(struct tern_job *job);
+/* Once the run directory is open: ledger and heartbeat. Collective. What cannot be opened is a warning. */
+TERN_MUST_CHECK tern_status tern_vitals_watch(struct tern_job *job);
 /* Before the first step: the step to go on from is known. Collective. host, port: of /metrics; port -1: none. */
 TERN_MUST_CHECK tern_status tern_vitals_open(struct tern_job *job, const char *host, int port);
 void tern_vitals_close(struct tern_vitals *vitals);

@@ -25,10 +25,10 @@ wait_for() { # PATTERN FILE
     fail "'$1' never came"
 }
 
-# named N FAULT SENTENCE: a run of N ranks with that fault ends by the heartbeat, long before TERN_COMM_TIMEOUT
+# named N FAULT SENTENCE [keep]: a run of N ranks (keep: that goes on with what is there) with that fault ends by the heartbeat, long before TERN_COMM_TIMEOUT
 named() {
     local n=$1 fault=$2 sentence=$3 code=0
-    rm -rf hang
+    [ "${4:-}" = keep ] || rm -rf hang
     TERN_FAULT=$fault TERN_COMM_TIMEOUT=600 timeout 60 "${run[@]}" -np "$n" "$TERN" train config.yaml \
         --run-dir hang "${short[@]}" >last.log 2>&1 || code=$?
     [ "$code" != 124 ] || fail "$fault on $n ranks: hung"
@@ -38,7 +38,8 @@ named() {
     [ "$(state hang)" = peer_lost ] || fail "$fault on $n ranks: the record says $(state hang)"
     grep -q -- "$sentence" hang/launches/*.json || fail "$fault on $n ranks: the record does not say who"
     kill_left_behind
-    holds hang "s['launches'][-1]['state'] == 'peer_lost' and s['seconds']['hang_detection'] > 1.5"
+    holds hang "s['launches'][-1]['state'] == 'peer_lost'"
+    [ "${4:-}" = keep ] || holds hang "s['seconds']['hang_detection'] > 1.5"
     echo "ok: $fault on $n ranks, ended $code"
 }
 
@@ -47,6 +48,10 @@ for n in 2 4; do
     named $n "step.update@9#$((n - 1)):stop" "rank $((n - 1)) (host .*) is stopped or cut off"
     named $n "step.begin@12#0:stop" "rank 0 (host .*) is stopped or cut off"
 done
+# before the first step, too
+rm -rf hang
+ranks 2 config.yaml --run-dir hang "${short[@]}" --set train.steps=5 || fail "a run to resume"
+named 2 "ckpt.restore#1:stop" "rank 1 (host .*) is stopped or cut off: .*starting" keep
 named 3 "step.backward@200#2:delay=50" "takes .* s, usually .* s: rank 2 (host .*) is late; in step .*, forward and backward"
 grep -q '"state":"peer_lost"' hang/launches/*.json || fail "no peer_lost record"
 
