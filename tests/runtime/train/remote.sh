@@ -79,3 +79,63 @@ tidy "after the resumed run"
 "$TERN" checkpoint pull s3://bucket/runs/a pulled >/dev/null || fail "pull"
 [ "$(digest pulled)" = "$expected" ] || fail "pulled: digests differ"
 echo "ok: 2 ranks, an empty machine, 4 ranks"
+
+# Faults on the way up: each point kills some rank in the middle; the next launch, on what disk has, ends the run, and the
+# bucket holds whole checkpoints only.
+for round in "store.put#0 2" "store.part#1 3" "store.complete#1 2" "store.manifest 4"; do
+    set -- $round
+    control '{"reset": true}'
+    rm -rf run
+    code=0
+    TERN_FAULT="$1:kill" ranks "$2" config.yaml --run-dir run "${remote[@]}" || code=$?
+    [ "$code" != 0 ] || fail "$1 on $2 ranks: nobody was killed"
+    ranks "$2" config.yaml --run-dir run "${remote[@]}" || fail "$1 on $2 ranks: not gone on with"
+    [ "$(digest run)" = "$expected" ] || fail "$1 on $2 ranks: digests differ"
+    tidy "$1 on $2 ranks"
+    "$TERN" checkpoint verify s3://bucket/runs/a >verify.txt || fail "$1: $(cat verify.txt)"
+    rm -rf run
+    ranks 1 config.yaml --run-dir run "${remote[@]}" || fail "$1: the finished run is not found in the bucket"
+    [ "$(digest run)" = "$expected" ] || fail "$1: the bucket's digests differ"
+    echo "ok: killed at $1, $2 ranks"
+done
+
+# A store that answers badly for a while, or is cut off, does not disturb the run.
+for action in 500 503 cut lost half error200 stall; do
+    control "{\"reset\": true, \"seed\": 3, \"rate\": 0.15, \"actions\": [\"$action\"]}"
+    rm -rf run
+    ranks 2 config.yaml --run-dir run "${remote[@]}" || fail "a store with $action"
+    control '{}'
+    [ "$(digest run)" = "$expected" ] || fail "a store with $action: digests differ"
+    "$TERN" checkpoint verify s3://bucket/runs/a >verify.txt || fail "$action: $(cat verify.txt)"
+    grep -q "step-$(printf %08d $steps)" verify.txt || fail "$action: the bucket lacks the end of the run"
+    echo "ok: a store with $action"
+done
+
+# A store that refuses for good: the run ends well, and says what the bucket lacks.
+control '{"reset": true, "rules": [{"match": "PUT", "action": "gone", "times": 100000}]}'
+rm -rf run
+ranks 2 config.yaml --run-dir run "${remote[@]}" || fail "a store that refuses"
+grep -q "the bucket lacks the checkpoint of step $steps: s3://bucket/.*403 AccessDenied" last.log || fail "not said"
+[ "$(digest run)" = "$expected" ] || fail "a store that refuses: digests differ"
+echo "ok: a store that refuses"
+control '{}'
+
+# A notice with less time than the bucket needs: disk has it, the bucket is said to lack it, and the next launch sends it.
+control '{"reset": true}'
+rm -rf run
+slow=(--set checkpoint.remote_rate=100e3 --set reclaim.deadline_seconds=1)
+"${run[@]}" -np 2 "$TERN" train config.yaml --run-dir run "${remote[@]}" "${slow[@]}" >last.log 2>&1 &
+launcher=$!
+for _ in $(seq 600); do
+    grep -q '"kind":"checkpoint"' run/log.jsonl 2>/dev/null && break
+    sleep 0.05
+done
+touch run/stop
+wait "$launcher" || true
+[ "$(state run)" = reclaimed ] || fail "too slow a bucket: the launch record says $(state run)"
+at=$(cat run/ckpt/LATEST)
+grep -q "the bucket lacks the checkpoint of step $((10#${at#step-}))" last.log || fail "too slow a bucket: not said"
+ranks 3 config.yaml --run-dir run "${remote[@]}" || fail "going on after too slow a bucket"
+[ "$(digest run)" = "$expected" ] || fail "too slow a bucket: digests differ"
+tidy "after too slow a bucket"
+echo "ok: a notice that is too short for the bucket"
