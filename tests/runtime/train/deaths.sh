@@ -3,10 +3,15 @@
 # SWEEP_COUNT rounds (default 100; by hand SWEEP_COUNT=1000), each a launch that is killed, stopped, or refused by its disk
 # or memory at a random named point on a random rank, in one round of three a second one that dies while it resumes or later,
 # and a resume on 1 to 5 ranks with the digests of the undisturbed run, every announced checkpoint still there, and nothing
-# left over. SWEEP_SEED=S repeats a sweep, SWEEP_FIRST=R begins it at round R.
+# left over. In one round of three there is a bucket too, which the test's server makes answer 500, 503, nothing or half of it
+# while the run dies, and from which alone an empty machine goes on in some. SWEEP_SEED=S repeats a sweep, SWEEP_FIRST=R begins it at round R.
+#   deaths.sh TERN STORE_SERVER.py
+store=$(realpath "${BASH_SOURCE[0]%/*}")/store.sh
+server_script=$(realpath "$2")
 sweep=$(realpath "${BASH_SOURCE[0]%/*}")/sweep.sh
 . "${BASH_SOURCE[0]%/*}/lib.sh"
 . "$sweep"
+. "$store"
 export TERN_THREADS=1 TERN_MEMORY_PEER=1
 seed=${SWEEP_SEED:-1}
 count=${SWEEP_COUNT:-100}
@@ -14,8 +19,9 @@ first=${SWEEP_FIRST:-1}
 unset SWEEP_COUNT SWEEP_SEED SWEEP_FIRST
 make_data
 config llama fp32 >config.yaml
-set_args=(--set train.steps=80 --set checkpoint.every_steps=15 --set checkpoint.snapshot_every_steps=3
+common_args=(--set train.steps=80 --set checkpoint.every_steps=15 --set checkpoint.snapshot_every_steps=3
     --set train.eval_every=0)
+set_args=("${common_args[@]}")
 ranks 0 config.yaml --run-dir reference "${set_args[@]}" || fail "the reference run"
 expected=$(digest reference)
 
@@ -51,12 +57,39 @@ pick_second_fault() { # N
     fi
 }
 
+# A fault of the way to the bucket, on this side or on the server's.
+pick_store_fault() { # N
+    if [ $((RANDOM % 2)) = 0 ]; then
+        local rank=$((RANDOM % $1))
+        pick store.put store.part store.complete store.manifest && local point=$picked && pick kill kill exit eio short
+        [ "$point" != store.manifest ] || rank=0
+        fault="$point@$((RANDOM % 4 + 1))#$rank:$picked"
+    else
+        pick_fault "$1"
+        control "{\"seed\": $RANDOM, \"rate\": 0.3, \"actions\": [\"500\", \"503\", \"cut\", \"lost\", \"half\", \"stall\", \"error200\"]}"
+    fi
+}
+# With a bucket: the next round's own, in a store that does not grow for ever.
+with_store() { # ROUND
+    [ -n "$server" ] && [ $(($1 % 25)) != 0 ] || start_store
+    control '{}'
+    set_args=("${common_args[@]}" --set checkpoint.remote=s3://bucket/round-"$1" --set checkpoint.remote_keep=2)
+}
+
 struck=0
 from_memory=0
+from_bucket=0
 for ((i = first; i < first + count; i++)); do
     rm -rf run
     seed_round "$seed" "$i"
-    pick_fault 4
+    set_args=("${common_args[@]}")
+    has_store=$((RANDOM % 3 == 0))
+    if [ "$has_store" = 1 ]; then
+        with_store "$i"
+        pick_store_fault 4
+    else
+        pick_fault 4
+    fi
     faults=$fault
     name="seed $seed round $i: TERN_FAULT=$fault on 4 ranks"
     faulted 4 "$fault" "$name"
@@ -68,13 +101,20 @@ for ((i = first; i < first + count; i++)); do
         faulted "$n" "$fault" "$name"
     fi
     again=$((RANDOM % 5 + 1))
+    [ "$has_store" = 0 ] || control '{}'
+    if [ "$has_store" = 1 ] && [ $((RANDOM % 3)) = 0 ]; then
+        rm -rf run
+        faults="$faults, its machine gone"
+    fi
     lines=1
     [ ! -e run/log.jsonl ] || lines=$(($(wc -l <run/log.jsonl) + 1))
     resumed "$again" "$name, resumed on $again"
-    source=$(tail -n +"$lines" run/log.jsonl | grep '"kind":"resume"' | tail -n 1 | sed 's/.*"source":"\([^"]*\)".*/\1/' || true)
+    source=$(tail -n +"$lines" run/log.jsonl 2>/dev/null | grep '"kind":"resume"' | tail -n 1 | sed 's/.*"source":"\([^"]*\)".*/\1/' || true)
+    [ "$has_store" = 0 ] || tidy "$name: the bucket, after the resume"
+    [ "$source" != "the bucket" ] || from_bucket=$((from_bucket + 1))
     case $source in *memory | *peer) from_memory=$((from_memory + 1)) ;; esac
     echo "ok $i: $faults (ended $ended), resumed on $again from ${source:-"the start, or was done"}"
 done
-echo "$count rounds, $struck faults ended a launch or a save, $from_memory resumes from memory"
+echo "$count rounds, $struck faults ended a launch or a save, $from_memory resumes from memory, $from_bucket from the bucket"
 [ "$struck" -ge $((count / 3)) ] || fail "only $struck faults in $count rounds did anything: the sweep tests nothing"
 [ "$count" -lt 20 ] || [ "$from_memory" -gt 0 ] || fail "no resume from memory: the sweep tests nothing of it"

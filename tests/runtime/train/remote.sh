@@ -2,45 +2,12 @@
 # remote.sh - checkpoints in a bucket: uploaded behind the steps by every rank, resumed from on an empty machine by another
 # number of ranks, through faults of every kind; the digests are those of the run that had no bucket.
 #   remote.sh TERN STORE_SERVER.py
-. "$(dirname "$0")/lib.sh"
-server_script=$2
-export TERN_THREADS=1 TERN_STORE_STALL_SECONDS=1 TERN_STORE_PART_BYTES=100K
-export AWS_ACCESS_KEY_ID=tern AWS_SECRET_ACCESS_KEY=secret AWS_EC2_METADATA_DISABLED=true
-unset AWS_PROFILE AWS_SESSION_TOKEN AWS_REGION AWS_DEFAULT_REGION HTTP_PROXY http_proxy
-
-mkfifo hold
-python3 "$server_script" --port-file port <hold >/dev/null &
-server=$!
-exec 9>hold
-end_server() {
-    exec 9>&-
-    kill "$server" 2>/dev/null || true
-    cleanup
-}
-trap end_server EXIT
-for _ in $(seq 200); do [ -s port ] && break; sleep 0.05; done
-[ -s port ] || fail "the store did not start"
-base=http://127.0.0.1:$(cat port)
-export AWS_ENDPOINT_URL=$base
-
-control() { # JSON
-    python3 -c 'import sys, urllib.request as u; u.urlopen(u.Request(sys.argv[1] + "/_control", sys.argv[2].encode(), method="POST"))' "$base" "$1"
-}
-ask() { # PATH
-    python3 -c 'import sys, urllib.request as u; sys.stdout.write(u.urlopen(sys.argv[1]).read().decode())' "$base$1"
-}
-keys() { ask /_state | python3 -c 'import json, sys; [print(k) for k in json.load(sys.stdin)["objects"]]'; }
-# What is in the bucket is checkpoints and nothing else: every step has a manifest, no upload is unfinished.
-tidy() {
-    ask /_state | python3 -c '
-import json, sys
-state = json.load(sys.stdin)
-steps = {}
-for key in state["objects"]:
-    steps.setdefault(key.rpartition("/")[0], []).append(key.rpartition("/")[2])
-bad = [s for s, names in steps.items() if "MANIFEST.json" not in names] + state["uploads"]
-sys.exit(f"leftovers: {bad}" if bad else 0)' || fail "$1"
-}
+server_script=$(realpath "$2")
+store=$(realpath "${BASH_SOURCE[0]%/*}")/store.sh
+. "${BASH_SOURCE[0]%/*}/lib.sh"
+export TERN_THREADS=1
+. "$store"
+start_store
 
 make_data
 config llama bf16 >config.yaml
