@@ -470,6 +470,20 @@ static tern_status end_run(struct loop *loop, int *exit_code)
     return TERN_OK;
 }
 
+/* A run that had ended before its bucket had everything: now it gets the rest. Collective. */
+static tern_status send_rest(struct tern_job *job)
+{
+    struct tern_mirror_event event;
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_mirror_start(job->mirror, job->run.path)));
+    tern_mirror_offer(job->mirror, job->found.step);
+    TERN_RETURN_IF_ERR(tern_mirror_finish(job->mirror, 0, &event));
+    if (job->comm->rank == 0 && !event.is_done) {
+        tern_log_warn("the bucket lacks the checkpoint of step %lld: %s", (long long)event.step,
+                      event.reason);
+    }
+    return TERN_OK;
+}
+
 /* The checkpoint found is at or beyond the last step. */
 static tern_status end_at_once(struct tern_job *job, int *exit_code)
 {
@@ -477,6 +491,7 @@ static tern_status end_at_once(struct tern_job *job, int *exit_code)
     snprintf(reason, sizeof reason, "nothing to do: the checkpoint is at step %lld of %lld",
              (long long)job->found.step, (long long)job->steps);
     tern_status status = TERN_OK;
+    TERN_RETURN_IF_ERR(send_rest(job));
     if (job->comm->rank == 0) {
         status = tern_run_dir_record(&job->run, 0, "finished", job->found.step, reason);
         tern_log_info("%s; to train on raise train.steps, to start anew choose another --run-dir",

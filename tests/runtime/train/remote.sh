@@ -86,6 +86,9 @@ grep -q "the bucket lacks the checkpoint of step $steps: s3://bucket/.*403 Acces
 [ "$(digest run)" = "$expected" ] || fail "a store that refuses: digests differ"
 echo "ok: a store that refuses"
 control '{}'
+ranks 2 config.yaml --run-dir run "${remote[@]}" || fail "the same command after a store that refused"
+"$TERN" checkpoint list s3://bucket/runs/a | grep -q "^step-$(printf %08d $steps)" || fail "the rest was not sent"
+echo "ok: what the bucket lacked is sent by the same command"
 
 # A notice with less time than the bucket needs: disk has it, the bucket is said to lack it, and the next launch sends it.
 control '{"reset": true}'
