@@ -1,6 +1,6 @@
 #!/bin/bash
 # hosts.sh - tern supervise and mpirun over ssh on four machines: cables pulled in the middle of a step and put back, 4 hosts,
-# then 2, 3, 4; the digests are those of a run that nobody disturbed.
+# then 2, 3, 4; an mpirun that hangs; a machine that its cloud takes away; the digests are those of a run that nobody disturbed.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../train/lib.sh"
 . "$here/lib.sh"
@@ -11,8 +11,29 @@ export TERN_THREADS=1
 unset TERN_MEM_FREEZE
 make_data
 config llama fp32 >config.yaml
+cat >>config.yaml <<YAML
+reclaim:
+  notices: [signal, file, aws]
+  poll_seconds: 1
+YAML
 make_hosts 4 pid
 printf 'h%d slots=1\n' 1 2 3 4 >hostfile
+# h3 is an interruptible machine, which is announced to be taken away as long as the file interrupt is there
+export TERN_METADATA_URL=http://127.0.0.1:8771
+in_host h3 python3 -B -c 'import os, sys, threading, time
+sys.path.insert(0, sys.argv[1])
+import mock_clouds
+mock = mock_clouds.Aws()
+mock.server = mock_clouds.Server(("127.0.0.1", 8771), mock_clouds.Handler)
+mock.server.mock = mock
+threading.Thread(target=mock.server.serve_forever, daemon=True).start()
+while True:
+    if os.path.exists("interrupt"):
+        mock.interrupt(120)
+    else:
+        mock.paths.pop("spot/instance-action", None)
+    time.sleep(0.1)' "$here/../reclaim" >cloud.log 2>&1 &
+disown $!
 
 trains_on() { # RANKS
     local began=$SECONDS
@@ -24,7 +45,7 @@ trains_on() { # RANKS
 words=(-np 4 --map-by node --bind-to none --hostfile "$WORK/hostfile"
     --mca plm rsh --mca plm_rsh_args "-F $WORK/hosts.d/ssh_config"
     --mca oob_tcp_if_include 10.77.0.0/24 --mca btl_tcp_if_include 10.77.0.0/24 --mca btl self,vader,tcp --mca pml ob1
-    -x TERN_THREADS -x TERN_COMM_TIMEOUT "$TERN" train config.yaml --run-dir run "${steady[@]}")
+    -x TERN_THREADS -x TERN_COMM_TIMEOUT -x TERN_METADATA_URL "$TERN" train config.yaml --run-dir run "${steady[@]}")
 supervise() { # MORE OPTIONS OF MPIRUN...
     in_host h1 "$TERN" supervise --probe-seconds 1 -- mpirun "$@" "${words[@]}" >>last.log 2>&1 &
     supervisor=$!
@@ -55,6 +76,16 @@ unplug h2
 trains_on 3
 grep -q "host h2 does not answer and nothing goes on" last.log || fail "mpirun did notice"
 plug h2
+trains_on 4
+# Announced: the run goes on without a host that still answers; what comes back in its place is used.
+touch interrupt
+trains_on 3
+grep -q "host h3 is being taken away" last.log || fail "h3 went without a word"
+! in_host h3 pgrep -x tern >/dev/null || fail "a host that is being taken away is in use"
+unplug h3
+rm interrupt
+sleep 20 # a machine is away for a while
+plug h3
 trains_on 4
 end_supervisor
 for h in h1 h2 h3 h4; do
