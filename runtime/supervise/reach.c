@@ -2,6 +2,7 @@
 #include "runtime/supervise/reach.h"
 
 #include "runtime/base/clock.h"
+#include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/supervise/process.h"
 
@@ -62,9 +63,9 @@ static void note(struct tern_host *host, enum tern_errand_kind kind, bool is_wel
         host->missing_at = host->misses == 0 ? tern_clock_seconds() : host->missing_at;
         host->misses++;
         host->answers = 0;
-        if (host->misses >= TERN_HOST_GONE_MISSES) {
-            host->leaves_until =
-                0; /* it was announced, and it is gone: what comes back is another */
+        if (host->misses >= TERN_HOST_GONE_MISSES && host->leaves_until > 0) {
+            host->leaves_until = 0; /* what comes back is another machine */
+            tern_log_info("host %s is gone, as was announced", host->name);
         }
     }
     if (kind == TERN_ERRAND_FENCE) {

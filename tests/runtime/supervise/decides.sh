@@ -239,8 +239,8 @@ await waiting
 grep -q "1 of 4 hosts left out: h2 (is being taken away)" last.log || fail "no word of h2"
 [ "$(field '.history[1].ranks') $(field '.hosts[1].up')" = "3 false" ] || fail "$(cat run/supervise.json)"
 touch down.h2
-before=$(grep -c h2 errands)
-until [ "$(grep -c h2 errands)" -ge $((before + 4)) ]; do
+for _ in $(seq 600); do
+    ! grep -q "host h2 is gone, as was announced" last.log || break
     sleep 0.05
 done
 rm down.h2
