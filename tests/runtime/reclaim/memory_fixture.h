@@ -74,7 +74,7 @@ static inline void memory_layout(const struct tern_segment_key *key,
                                  struct tern_ckpt_slab *slabs,
                                  struct tern_segment_layout *out)
 {
-    static const float base[1];
+    static const float base[MEMORY_TENSORS * MEMORY_ROWS * MEMORY_WIDTH];
     memory_slabs(rank, ranks, base, slabs);
     *out = (struct tern_segment_layout){
         .key = key,
