@@ -183,17 +183,21 @@ static const struct tern_config_row g_rows[] = {
 
     {"ledger", "price_per_hour", TERN_CONFIG_F64, AT(ledger.price_per_hour), 0, 0, 1e9, NULL, "0",
      "", "of one machine, in ledger.currency; 0: not known, no costs"},
+    {"ledger", "catalogue", TERN_CONFIG_STRING, AT(ledger.catalogue), 0, 0, 0, NULL, NULL, "",
+     "CSV of machines to find a price in that is not given, by instance, region and pricing: "
+     "columns "
+     "InstanceType, Price, SpotPrice, Region"},
     {"ledger", "currency", TERN_CONFIG_CHARS, AT(ledger.currency),
      sizeof((struct tern_config_ledger *)0)->currency, 0, 0, NULL, "USD", "",
      "three letters (ISO 4217)"},
     {"ledger", "pricing", TERN_CONFIG_ENUM, AT(ledger.pricing), 0, 0, 0, g_pricings, "on_demand",
-     "", "what kind of price it is, for tern ledger --focus"},
+     "", "what kind of price it is: of the catalogue, and for tern ledger --focus"},
     {"ledger", "provider", TERN_CONFIG_STRING, AT(ledger.provider), 0, 0, 0, NULL, NULL, "",
      "who is paid, for tern ledger --focus"},
     {"ledger", "region", TERN_CONFIG_STRING, AT(ledger.region), 0, 0, 0, NULL, NULL, "",
-     "where the machines are, for tern ledger --focus"},
+     "where the machines are: of the catalogue, and for tern ledger --focus"},
     {"ledger", "instance", TERN_CONFIG_STRING, AT(ledger.instance), 0, 0, 0, NULL, NULL, "",
-     "type of machine, for tern ledger --focus"},
+     "type of machine: of the catalogue, and for tern ledger --focus"},
 
     {"lora", "rank", TERN_CONFIG_I64, AT(lora.rank), 0, 0, TERN_LORA_RANK_MAX, NULL, NULL, "",
      "tern finetune: adapters of this rank beside a frozen model; 0 or absent: train all weights"},

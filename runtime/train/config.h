@@ -76,7 +76,7 @@ struct tern_config_checkpoint {
     int64_t keep;
     enum tern_compression compression;
     int64_t level; /* zstd */
-    char *remote; /* URL; NULL none */
+    char *remote;  /* URL; NULL none */
     int64_t remote_keep;
     int64_t remote_rate; /* bytes a second of each rank; 0 no limit */
 };
@@ -94,6 +94,7 @@ struct tern_config_reclaim {
 struct tern_config_ledger {
     double price_per_hour; /* of a machine; 0: not known */
     char currency[8];
+    char *catalogue;                    /* where the price is found that is not given; NULL */
     char *provider, *region, *instance; /* NULL: nobody said */
     enum tern_pricing pricing;
 };

@@ -2,6 +2,7 @@
 #include "runtime/train/config_check.h"
 
 #include "io/store.h"
+#include "runtime/observe/prices.h"
 #include "runtime/reclaim/dates.h"
 
 #include <inttypes.h>
@@ -159,12 +160,33 @@ static void check_reclaim(const struct tern_config_check *check)
     }
 }
 
+/* A price that is not given may be in a catalogue: from then on it is as if it had been given. */
+static void find_price(const struct tern_config_check *check)
+{
+    struct tern_config_ledger *ledger = &check->config->ledger;
+    if (ledger->price_per_hour > 0 || ledger->catalogue == NULL) {
+        return;
+    }
+    if (ledger->instance == NULL) {
+        TERN_CONFIG_PROBLEM(check, "ledger", "catalogue",
+                            "found '%.200s', expected ledger.instance beside it: whose price?",
+                            ledger->catalogue);
+    } else if (tern_price_find(ledger->catalogue, ledger->instance, ledger->region,
+                               ledger->pricing == TERN_PRICING_SPOT,
+                               &ledger->price_per_hour) != TERN_OK) {
+        TERN_CONFIG_PROBLEM(check, "ledger", "catalogue", "%.400s", tern_detail());
+    }
+}
+
 static void check_ledger(const struct tern_config_check *check)
 {
     const char *currency = check->config->ledger.currency;
     if (strspn(currency, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != 3 || currency[3] != '\0') {
         TERN_CONFIG_PROBLEM(check, "ledger", "currency",
                             "found '%s', expected three capital letters such as USD", currency);
+    }
+    if (!tern_config_check_is_bad(check, "ledger", NULL)) {
+        find_price(check);
     }
 }
 
