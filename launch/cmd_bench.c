@@ -147,5 +147,6 @@ tern_status tern_command_bench(int argc, char **argv, int *exit_code)
         return tern_fail(TERN_ERR_USAGE,
                          "tern bench: --pp and --tg are both 0, expected one above");
     }
+    TERN_RETURN_IF_ERR(tern_model_fetch(&positionals));
     return run(positionals.items[0], &s);
 }

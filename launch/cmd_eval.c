@@ -189,5 +189,6 @@ tern_status tern_command_eval(int argc, char **argv, int *exit_code)
         return tern_fail(TERN_ERR_USAGE,
                          "tern eval: expected exactly one of --text FILE and --tokens PREFIX");
     }
+    TERN_RETURN_IF_ERR(tern_model_fetch(&positionals));
     return run(positionals.items[0], text, tokens, context, (enum tern_placed_mode)mode);
 }

@@ -1,5 +1,6 @@
 /* cmd_export.c - tern export: a model as others read it. */
 #include "launch/commands.h"
+#include "launch/model_options.h"
 #include "launch/options.h"
 #include "runtime/base/log.h"
 #include "runtime/base/text.h"
@@ -73,6 +74,7 @@ tern_status tern_command_export(int argc, char **argv, int *exit_code)
     if (format < 0) {
         return tern_fail(TERN_ERR_USAGE, "tern export: expected --format hf, gguf or peft");
     }
+    TERN_RETURN_IF_ERR(tern_model_fetch(&positionals));
     export.model = positionals.items[0];
     export.out = positionals.items[1];
     export.format = (enum tern_export_format)format;

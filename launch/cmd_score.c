@@ -192,5 +192,6 @@ tern_status tern_command_score(int argc, char **argv, int *exit_code)
         return tern_fail(TERN_ERR_USAGE,
                          "tern score: expected exactly one of --prompt TEXT and --ids IDS");
     }
+    TERN_RETURN_IF_ERR(tern_model_fetch(&positionals));
     return run(positionals.items[0], prompt, ids, top, (enum tern_placed_mode)mode);
 }

@@ -411,5 +411,6 @@ tern_status tern_command_serve(int argc, char **argv, int *exit_code)
         return TERN_OK;
     }
     TERN_RETURN_IF_ERR(check(&s));
+    TERN_RETURN_IF_ERR(tern_model_fetch(&positionals));
     return run(positionals.items[0], &s, started);
 }

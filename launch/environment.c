@@ -30,6 +30,8 @@ static const struct {
     {"TERN_LOG", g_logs, 0, "error, warn, info or debug"},
     {"TERN_LAUNCH_ID", NULL, 0, "the launch's name, as its supervisor knows it"},
     {"TERN_METADATA_URL", NULL, 0, "base of the cloud's metadata service"},
+    {"TERN_CACHE_DIR", NULL, 0, "where what is read from object stores is kept"},
+    {"TERN_CACHE_BYTES", NULL, 0, "how much of it at most, such as 100G"},
     {"TERN_STORE_STALL_SECONDS", NULL, 0,
      "an object store's connection is given up after so long without a byte"},
     {"TERN_STORE_PART_BYTES", NULL, 0, "size of the parts in which large objects are moved"},

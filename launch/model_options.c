@@ -1,6 +1,8 @@
 /* model_options.c - one place for the words of options that several commands have. */
 #include "launch/model_options.h"
 
+#include "io/cache.h"
+#include "io/store.h"
 #include "models/placed.h"
 
 #define WEIGHTS_HELP \
@@ -37,4 +39,15 @@ enum tern_dtype tern_option_kv_dtype_of(int choice)
 {
     static const enum tern_dtype dtypes[] = {TERN_BF16, TERN_F32, TERN_I8};
     return dtypes[choice];
+}
+
+tern_status tern_model_fetch(struct tern_positionals *positionals)
+{
+    static char path[TERN_PATH_BYTES]; /* one MODEL a process */
+    if (!tern_store_is_url(positionals->items[0])) {
+        return TERN_OK;
+    }
+    TERN_RETURN_IF_ERR(tern_cache_fetch(positionals->items[0], path));
+    positionals->items[0] = path;
+    return TERN_OK;
 }

@@ -11,4 +11,7 @@ struct tern_option tern_option_weights(int *mode);
 struct tern_option tern_option_kv_dtype(int *choice);
 enum tern_dtype tern_option_kv_dtype_of(int choice);
 
+/* A MODEL (the first positional) that is a URL becomes the path of its copy in the cache, io/cache.h; others stay. */
+TERN_MUST_CHECK tern_status tern_model_fetch(struct tern_positionals *positionals);
+
 #endif

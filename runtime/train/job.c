@@ -13,6 +13,7 @@
 #include "runtime/reclaim/notice.h"
 #include "runtime/train/agree.h"
 #include "runtime/train/cursor.h"
+#include "runtime/train/fetch.h"
 #include "runtime/train/keep.h"
 #include "runtime/train/resume.h"
 #include "runtime/train/snapshots.h"
@@ -577,6 +578,7 @@ tern_status tern_job_open(struct tern_job *job, const struct tern_train_options 
     tern_text_init(&job->config_yaml);
     job->pulled_step = -1;
     TERN_RETURN_IF_ERR(join_ranks(job, options));
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_train_fetch_data(&job->config.data)));
     TERN_RETURN_IF_ERR(open_devices(job));
     if (options->dry_run) {
         return open_dry(job);

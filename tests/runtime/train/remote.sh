@@ -1,8 +1,8 @@
 #!/bin/bash
 # remote.sh - checkpoints in a bucket: uploaded behind the steps by every rank, resumed from on an empty machine by another
 # number of ranks, through faults of every kind; the digests are those of the run that had no bucket.
-#   remote.sh TERN STORE_SERVER.py
-server_script=$(realpath "$2")
+#   remote.sh TERN STORE_SERVER.py STORE_TOOL
+server_script=$(realpath "$2") tool=$(realpath "$3")
 store=$(realpath "${BASH_SOURCE[0]%/*}")/store.sh
 . "${BASH_SOURCE[0]%/*}/lib.sh"
 export TERN_THREADS=1
@@ -46,6 +46,25 @@ tidy "after the resumed run"
 "$TERN" checkpoint pull s3://bucket/runs/a pulled >/dev/null || fail "pull"
 [ "$(digest pulled)" = "$expected" ] || fail "pulled: digests differ"
 echo "ok: 2 ranks, an empty machine, 4 ranks"
+
+# Data and a model that lie in a store: through the cache, with the same bits.
+n=0
+export TERN_CACHE_DIR=$WORK/cache
+"$tool" put s3://bucket/data train.txt train.txt || fail "the data's way up"
+rm -rf run
+ranks 2 config.yaml --run-dir run --set train.steps=$steps --set 'data.train=[s3://bucket/data/train.txt]' || fail "data in a store"
+[ "$(grep -c 'fetched s3://bucket/data/train.txt' last.log)" = 1 ] || fail "not fetched once for two ranks"
+[ "$(digest run)" = "$expected" ] || fail "data in a store: digests differ"
+"$TERN" export run m.gguf --format gguf >last.log 2>&1 || fail "export"
+"$tool" put s3://bucket/models m.gguf m.gguf || fail "the model's way up"
+for model in m.gguf s3://bucket/models/m.gguf; do
+    n=$((n + 1))
+    "$TERN" generate "$model" --prompt "the earth" --max-tokens 12 --temperature 0 >said.$n 2>last.log || fail "generate $model"
+done
+cmp said.1 said.2 || fail "a model in a store says something else"
+grep -q "fetched s3://bucket/models/m.gguf" last.log || fail "the model was not fetched"
+expect 2 "s3://bucket/models/none" -- "$TERN" generate s3://bucket/models/none --prompt x
+echo "ok: data and a model in a store"
 
 # Faults on the way up: each point kills some rank in the middle; the next launch, on what disk has, ends the run, and the
 # bucket holds whole checkpoints only.
