@@ -60,12 +60,21 @@ void tern_planner_hear(struct tern_planner *planner, double need_seconds)
     planner->heard = need_seconds;
 }
 
-/* Bytes of the newest measurement that has some; else those of the state, uncompressed. */
-static int64_t checkpoint_bytes(const struct tern_planner *planner, int64_t state_bytes)
+static int64_t newest_bytes(const struct tern_planner *planner, enum tern_planner_kind kind)
 {
-    const struct tern_planner_series *series = &planner->series[TERN_PLANNER_COMMIT];
-    int64_t newest = series->count > 0 ? series->bytes[(series->count - 1) % TERN_PLANNER_LAST] : 0;
-    return newest > 0 ? newest : state_bytes;
+    const struct tern_planner_series *series = &planner->series[kind];
+    return series->count > 0 ? series->bytes[(series->count - 1) % TERN_PLANNER_LAST] : 0;
+}
+
+/* Of a checkpoint: as the newest of that kind had, else as one on disk had, else those of the
+ * state, uncompressed. */
+static int64_t bytes_of(const struct tern_planner *planner,
+                        enum tern_planner_kind kind,
+                        int64_t state_bytes)
+{
+    int64_t same = newest_bytes(planner, kind);
+    int64_t on_disk = newest_bytes(planner, TERN_PLANNER_COMMIT);
+    return same > 0 ? same : on_disk > 0 ? on_disk : state_bytes;
 }
 
 /* Seconds that an upload takes at least: measured, or by the limit that is set. */
@@ -83,10 +92,11 @@ bool tern_planner_is_short(const struct tern_planner *planner,
                            char text[TERN_PLANNER_TEXT_BYTES])
 {
     char size[TERN_TEXT_BYTES_BYTES];
-    int64_t bytes = checkpoint_bytes(planner, what->state_bytes);
+    int64_t bytes = bytes_of(planner, TERN_PLANNER_COMMIT, what->state_bytes);
+    int64_t upload_bytes = bytes_of(planner, TERN_PLANNER_UPLOAD, what->state_bytes);
     double steps = 2 * tern_planner_worst(planner, TERN_PLANNER_STEP);
     double commit = tern_planner_worst(planner, TERN_PLANNER_COMMIT);
-    double upload = what->has_remote ? upload_seconds(planner, what, bytes) : 0;
+    double upload = what->has_remote ? upload_seconds(planner, what, upload_bytes) : 0;
     double local = g_margin * (steps + commit) + g_slack_seconds;
     tern_text_bytes(bytes, size);
     if (local > what->given_seconds) {
@@ -98,6 +108,7 @@ bool tern_planner_is_short(const struct tern_planner *planner,
         return true;
     }
     if (local + g_margin * upload > what->given_seconds) {
+        tern_text_bytes(upload_bytes, size);
         snprintf(text, TERN_PLANNER_TEXT_BYTES,
                  "a notice of '%s' leaves %.0f s, and a checkpoint in the bucket takes up to %.1f "
                  "s (%.1f s to disk, then %s in %.1f s): what is in the bucket would be older; "
@@ -160,12 +171,11 @@ tern_status tern_planner_keep(struct tern_planner *planner, const char *run_dir)
     }
     for (int kind = 0; kind < TERN_PLANNER_KINDS; kind++) {
         const struct tern_planner_series *series = &planner->series[kind];
-        int64_t newest =
-            series->count > 0 ? series->bytes[(series->count - 1) % TERN_PLANNER_LAST] : 0;
         planner->kept[kind] = series->worst;
         used += snprintf(text + used, sizeof text - (size_t)used,
                          "%s\"%s\":{\"seconds\":%.6f,\"bytes\":%lld}", kind == 0 ? "{" : ",",
-                         g_names[kind], planner->kept[kind], (long long)newest);
+                         g_names[kind], planner->kept[kind],
+                         (long long)newest_bytes(planner, (enum tern_planner_kind)kind));
     }
     used += snprintf(text + used, sizeof text - (size_t)used, "}\n");
     TERN_RETURN_IF_ERR(tern_path_join(path, run_dir, "planner.json"));

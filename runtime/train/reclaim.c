@@ -10,6 +10,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
+enum {
+    STATE_BYTES = 12 /* of a parameter: weight and two moments in fp32 */
+};
+
 /* On the watcher's thread. */
 static void leave_late(void *context, const char *sentence)
 {
@@ -58,10 +62,11 @@ void tern_reclaim_warn(const struct tern_job *job)
 {
     const struct tern_watch_options options = watch_options(job);
     char text[TERN_PLANNER_TEXT_BYTES];
+    const struct tern_params *trained = job->has_lora ? &job->lora.params : &job->model.params;
     struct tern_planner_case what = {
         .has_remote = job->config.checkpoint.remote != NULL,
         .remote_rate = (double)job->config.checkpoint.remote_rate * job->comm->size,
-        .state_bytes = tern_saver_bytes(&job->state) * job->comm->size,
+        .state_bytes = STATE_BYTES * trained->parameter_count,
     };
     what.given_seconds =
         tern_watch_given_seconds(&options, job->config.reclaim.deadline_seconds, &what.source);

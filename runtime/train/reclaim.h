@@ -18,6 +18,7 @@ struct tern_reclaim {
     enum tern_notice stop;
     int stop_rank;
     double stop_deadline; /* clock seconds by which all must be gone; 0: nobody asked */
+    bool is_safe;         /* at the end: what outlives the machine is where it should be */
 };
 
 /* After the run directory is open: on each rank, and each may fail alone. */

@@ -454,8 +454,11 @@ bool tern_mirror_poll(struct tern_mirror *mirror, struct tern_mirror_event *even
 
 /* ---- the end of a run ---- */
 
-/* Exchanges words until no rank sends or commits; *event_out: of the upload that ended. */
-static tern_status settle(struct tern_mirror *mirror, struct tern_mirror_event *event_out)
+/* Exchanges words until no rank sends or commits; *event_out: of the upload that ended. From `until` on (clock seconds, 0:
+ * never) what this rank has under way is given up, though it may be waiting for its turn at a limited rate. */
+static tern_status settle(struct tern_mirror *mirror,
+                          double until,
+                          struct tern_mirror_event *event_out)
 {
     struct tern_comm *comm = mirror->comm;
     struct tern_step_word *mine = &mirror->words[comm->size];
@@ -472,6 +475,9 @@ static tern_status settle(struct tern_mirror *mirror, struct tern_mirror_event *
         }
         if (!is_busy) {
             return TERN_OK;
+        }
+        if (until > 0 && tern_clock_seconds() >= until) {
+            tern_store_cancel(mirror->store, true);
         }
         tern_clock_sleep_ns(WAIT_NS);
     }
@@ -504,19 +510,20 @@ tern_status tern_mirror_finish(struct tern_mirror *mirror,
     if (mirror == NULL) {
         return TERN_OK;
     }
-    if (seconds > 0) {
-        tern_store_set_deadline(mirror->store, tern_clock_seconds() + seconds);
+    double until = seconds > 0 ? tern_clock_seconds() + seconds : 0;
+    if (until > 0) {
+        tern_store_set_deadline(mirror->store, until);
     }
     TERN_RETURN_IF_ERR(decide(mirror, &ending));
     if (ending.gives_up) {
         tern_store_cancel(mirror->store, true);
     }
-    TERN_RETURN_IF_ERR(settle(mirror, event_out));
+    TERN_RETURN_IF_ERR(settle(mirror, until, event_out));
     tern_store_cancel(mirror->store, false);
     TERN_RETURN_IF_ERR(decide(mirror, &ending));
     if (!ending.is_there) {
         begin(mirror, ending.step);
-        TERN_RETURN_IF_ERR(settle(mirror, event_out));
+        TERN_RETURN_IF_ERR(settle(mirror, until, event_out));
         TERN_RETURN_IF_ERR(decide(mirror, &ending));
     }
     if (!ending.is_there) {

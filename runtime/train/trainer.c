@@ -384,6 +384,7 @@ static tern_status finish_uploads(struct loop *loop, double seconds)
 {
     struct tern_mirror_event event;
     TERN_RETURN_IF_ERR(tern_mirror_finish(loop->job->mirror, seconds, &event));
+    loop->job->reclaim.is_safe = event.is_done;
     report_upload(loop, &event);
     return TERN_OK;
 }
@@ -464,7 +465,7 @@ static tern_status end_run(struct loop *loop, int *exit_code)
     }
     tern_job_forget_memory(job);
     TERN_RETURN_IF_ERR(leave(job, *exit_code));
-    if (!is_done && job->config.reclaim.approve) {
+    if (!is_done && job->reclaim.is_safe && job->config.reclaim.approve) {
         tern_watch_approve(job->reclaim.watch);
     }
     return TERN_OK;

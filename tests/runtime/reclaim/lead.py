@@ -157,10 +157,12 @@ def thirty_seconds(number, store, rate):
 def five_seconds(number, store, rate):
     run = "five-%d" % number
     with mock_clouds.Azure() as mock:
-        code, _ = disturbed(run, environment_of(mock, store), lambda _: announce_with(mock, 5),
-                            *settings_of(mock, 1000 + number, rate / 20))
+        code, seconds = disturbed(run, environment_of(mock, store),
+                                  lambda _: announce_with(mock, 5),
+                                  *settings_of(mock, 1000 + number, rate / 100))
     ended = record(run)
     assert code == 33 and ended["state"] == "reclaimed", (code, said(run))
+    assert seconds < 5 * UPLOAD, "the upload, of %.0f s, was waited for: %.1f s" % (100 * UPLOAD, seconds)
     with open(run + "/ckpt/LATEST") as file:
         assert int(file.read().split("-")[1]) == ended["step"], said(run)
     assert "the bucket lacks the checkpoint of step %d" % ended["step"] in said(run), said(run)
@@ -204,8 +206,10 @@ def main():
     seed = int(os.environ.get("SWEEP_SEED", "1"))
     random.seed(seed)
     with Store() as store, concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        subprocess.run(train("reference", steps=40), check=True, capture_output=True)
-        size = events("reference", "checkpoint")[-1]["bytes"]
+        subprocess.run(train("reference", "checkpoint.remote=s3://bucket/reference", steps=40),
+                       check=True, capture_output=True,
+                       env={**os.environ, "AWS_ENDPOINT_URL": store.url})
+        size = events("reference", "upload")[-1]["bytes"]
         rate = int(size / UPLOAD)
         print("a checkpoint of %d bytes, %d bytes a second" % (size, rate), flush=True)
         jobs = [pool.submit(thirty_seconds, number, store, rate) for number in range(COUNT)]

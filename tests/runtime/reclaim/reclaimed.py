@@ -43,10 +43,11 @@ def environment(mock):
 class Run:
     """One launch of the run in `run`, in the background."""
 
-    def __init__(self, mock, ranks, *settings, steps=STEPS):
+    def __init__(self, mock, ranks, *settings, steps=STEPS, fault=None):
+        more = {"TERN_FAULT": fault} if fault else {}
         self.log = open("last.log", "w+")
         self.child = subprocess.Popen(command(ranks, *settings, steps=steps), stdout=self.log,
-                                      stderr=subprocess.STDOUT, env=environment(mock))
+                                      stderr=subprocess.STDOUT, env={**environment(mock), **more})
 
     def said(self):
         with open("last.log", errors="replace") as file:
@@ -193,7 +194,62 @@ def hostile(expected):
             assert record()["state"] == "finished" and digest() == expected, (faults, run.said())
 
 
-CASES = [aws, azure, gcp, save_file, rebalance, hostile, known_end]
+def late(expected):
+    """A step that does not end before the machine does: the rank leaves with 34, says so, and the run
+    goes on from its snapshot in memory."""
+    for ranks, again in ((0, 2), (2, 1)):
+        shutil.rmtree("run", ignore_errors=True)
+        with mock_clouds.Azure() as mock:
+            run = Run(mock, ranks, "reclaim.notices=[azure]", "reclaim.poll_seconds=0.05",
+                      "checkpoint.every_steps=0", "checkpoint.snapshot_every_steps=10",
+                      "reclaim.hang_seconds=0", fault="step.begin@46#0:delay=600")
+            run.wait_for_step(45)
+            mock.announce("Preempt", 2)
+            code = run.end()
+        ended = record()
+        assert ended["state"] == "peer_lost" and "Azure preempt: the time is over" in \
+            ended["reason"], (ended, run.said())
+        assert code == 34 or ranks > 0, (code, run.said())
+        finish(again, expected)
+        with open("run/log.jsonl") as file:
+            resumes = [json.loads(line) for line in file if '"kind":"resume"' in line]
+        assert [resume["step"] for resume in resumes] == [40], resumes
+        assert resumes[0]["source"] == "shared memory", resumes
+
+
+def warned(_):
+    """A bucket that a notice leaves no time for: said when training starts, with the figures."""
+    shutil.rmtree("run", ignore_errors=True)
+    bucket = os.path.abspath("bucket")
+    os.makedirs(bucket)
+    for rate, is_warned in (("1000", True), ("0", False)):
+        with mock_clouds.Azure() as mock:
+            run = Run(mock, 2, "reclaim.notices=[file, azure]", "reclaim.deadline_seconds=1",
+                      "checkpoint.remote=file://" + bucket, "checkpoint.remote_rate=" + rate,
+                      steps=1000000)
+            run.wait_for_step(2)
+            with open("run/stop", "w"):
+                pass
+            run.end()
+            before = run.said().split("\nstep ")[0]
+            assert ("'azure' leaves 30 s" in before) == is_warned, before
+            shutil.rmtree("run")
+
+
+def slurm(_):
+    """The time limit of a job, by what Slurm put into the environment."""
+    shutil.rmtree("run", ignore_errors=True)
+    os.environ.update(SLURM_JOB_ID="42", SLURM_JOB_END_TIME=str(int(time.time()) + 63))
+    try:
+        run = Run(None, 0, "reclaim.notices=[auto]", steps=1000000)
+        code = run.end()
+    finally:
+        del os.environ["SLURM_JOB_ID"], os.environ["SLURM_JOB_END_TIME"]
+    ended = record()
+    assert code == 33 and ended["reason"] == "Slurm time limit on rank 0", (code, ended, run.said())
+
+
+CASES = [aws, azure, gcp, save_file, rebalance, hostile, known_end, late, warned, slurm]
 
 
 def main():
