@@ -401,7 +401,8 @@ static void test_resume(void **state)
                     strstr(line, " 20") != NULL;
         }
         tern_text_fini(&log);
-        assert_int_equal(sent, 11 + 1); /* eleven parts, and the first once more */
+        /* eleven parts, and the first once more if it was among the six that came through */
+        assert_in_range(sent, 11, 12);
         tern_store_close(store);
     }
 }
