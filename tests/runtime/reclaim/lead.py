@@ -1,7 +1,7 @@
 """lead.py - what is saved in the time that a notice leaves: lead.py TERN STORE_SERVER.py
 
 30 s, from each cloud: the state is as large as the bucket's rate allows (LEAD_UPLOAD seconds of
-uploading; 18 is what the planner takes for 25 s), and it is in the bucket before the machine would be
+uploading at the rate that is set; 25 s hold 18 of them and what a busy machine adds; above 10 the 25 s are insisted on), and it is in the bucket before the machine would be
 gone: exit code 33, and what is pulled from there has the digests of a run that nobody disturbed. 5 s: it is on disk, the bucket lacks it and the run says so. None (every process is killed
 at once): a snapshot in memory is gone on from, with at most the steps since it done again.
 LEAD_COUNT runs of the first kind, LEAD_AT_ONCE of them at a time; two of each other kind.
@@ -14,6 +14,7 @@ import os
 import random
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -216,14 +217,16 @@ def main():
         results = [job.result() for job in jobs]
         worst = max(seconds for seconds, _ in results)
         print("ok 30 s: %d of %d in the bucket, exit 33; from the notice to the exit %.1f s at "
-              "worst, of which the upload at worst %.1f s (seed %d)"
-              % (len(results), COUNT, worst, max(upload for _, upload in results), seed), flush=True)
+              "worst, %.1f s in the middle; the upload %.1f and %.1f s (seed %d)"
+              % (len(results), COUNT, worst, statistics.median(seconds for seconds, _ in results),
+                 max(upload for _, upload in results),
+                 statistics.median(upload for _, upload in results), seed), flush=True)
         for number in range(2):
             five_seconds(number, store, rate)
         print("ok 5 s: on disk, and the bucket is said to lack it", flush=True)
         redone = [no_seconds(number) for number in range(2)]
         print("ok none: %s steps done again" % " and ".join(map(str, redone)), flush=True)
-        assert UPLOAD < 18 or worst <= 25, "%.1f s from a notice to the exit" % worst
+        assert UPLOAD < 10 or worst <= 25, "%.1f s from a notice to the exit" % worst
     print("lead: done")
 
 
