@@ -3,7 +3,8 @@
  *
  * A snapshot is: choose the block that all ranks can spare, copy the shard into it (the only stall), seal it from a thread
  * of this rank, give a copy to the peer behind the steps, and tell all ranks with the next steps' words. A block is written
- * again only when the other one is known to be sealed by all. Which blocks a launch finds again: memory_find.h.
+ * again only when the other one is known to be sealed by all: the newest but one, or, while a checkpoint is being written from
+ * a block, the other of the two. Which blocks a launch finds again: memory_find.h.
  *
  * Environment: TERN_MEMORY_PEER=1 (tests) gives copies to other ranks of the same host too. */
 #ifndef TERN_RUNTIME_RECLAIM_MEMORY_H

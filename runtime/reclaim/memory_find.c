@@ -362,7 +362,17 @@ static bool is_of_launch(const struct tern_segment_key *key, const char *name)
     return strncmp(name, own, sizeof "tern-0123456789abcdef-01234567-" - 1) == 0;
 }
 
-/* A block whose run directory is no longer there, or is another run's by now, and that no process has open. */
+static bool is_block_name(const char *name)
+{
+    unsigned long long run;
+    unsigned launch;
+    int rank, slot, used = 0;
+    return sscanf(name, "tern-%16llx-%8x-%4d-%1d%n", &run, &launch, &rank, &slot, &used) == 4 &&
+           (name[used] == '\0' || strcmp(name + used, "-peer") == 0);
+}
+
+/* That no process has open: a block whose writer died before it had a head, or whose run directory is no longer there, or
+ * is another run's by now. */
 static bool is_orphan(const char *name, const char *path)
 {
     struct tern_map map;
@@ -380,7 +390,10 @@ static bool is_orphan(const char *name, const char *path)
         run = head->run;
     }
     tern_map_close(&map);
-    if (!is_block || owner[0] != '/') {
+    if (!is_block) {
+        return is_block_name(name);
+    }
+    if (owner[0] != '/') {
         return false;
     }
     uint64_t now = 0;

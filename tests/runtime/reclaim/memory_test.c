@@ -77,6 +77,7 @@ static tern_status live(struct tern_comm *comm, struct history *history, struct 
         int64_t is_saving;
     } words[RANKS_MAX], mine;
     int64_t saving_until = -1;
+    int64_t saved = -1;
     for (int64_t step = 1; step <= history->steps; step++) {
         tern_memory_speak(memory, &mine.memory);
         mine.is_saving = step < saving_until;
@@ -86,17 +87,28 @@ static tern_status live(struct tern_comm *comm, struct history *history, struct 
         for (int rank = 0; rank < comm->size; rank++) {
             is_saving = is_saving || words[rank].is_saving;
         }
-        if (comm->rank == 0) {
-            history->common = tern_memory_stats(memory).step;
+        if (comm->rank == 0) { /* while a checkpoint is written, its block is the one that stays */
+            int64_t newest = tern_memory_stats(memory).step;
+            history->common = is_saving && saved < newest ? saved : newest;
         }
         MUST(!is_kept || tern_memory_stats(memory).step > 0, "kept nothing");
         bool wants_save = history->has_saves && draw(history->seed, 99, (uint64_t)step) % 4 == 0;
         if (!tern_memory_may_begin(memory, is_saving)) {
             continue;
         }
+        if (step == history->steps &&
+            comm->rank % 3 != 0) { /* dies before the copy, or within it */
+            float *base;
+            if (comm->rank % 3 == 1) {
+                tern_memory_begin(memory, step, is_saving, false, &base);
+                base[0] = -1;
+            }
+            return TERN_OK;
+        }
         bool is_save = wants_save && !is_saving;
         TERN_RETURN_IF_ERR(snapshot(comm, memory, step, is_saving, is_save));
         if (is_save) {
+            saved = step;
             saving_until =
                 step + 1 + (int64_t)(draw(history->seed, comm->rank, (uint64_t)step) % 9);
         }
@@ -111,10 +123,6 @@ static tern_status live_main(struct tern_comm *comm, void *arg)
     struct tern_memory *memory = NULL;
     tern_status status = open_memory(comm, &run, &memory);
     status = status == TERN_OK ? live(comm, history, memory) : status;
-    /* half of the ranks in the midst of the next one */
-    if (status == TERN_OK && comm->rank % 2 == 0 && tern_memory_may_begin(memory, false)) {
-        status = snapshot(comm, memory, history->steps + 1, false, false);
-    }
     if (comm->rank == 0) {
         history->stats = tern_memory_stats(memory);
     }
@@ -361,6 +369,19 @@ static void test_orphans(void **state)
     tern_segment_close(&segment);
     tern_memory_sweep(&other, NULL);
     assert_int_equal(block_count(), 0);
+    static const char *const headless[] = {"tern-0123456789abcdef-01234567-0002-1-peer",
+                                           "tern-0123456789abcdef-01234567-0000-0"};
+    static const char *const strangers[] = {"tern-notes",
+                                            "tern-0123456789abcdef-01234567-0002-1.txt"};
+    for (int i = 0; i < 2; i++) {
+        expect_ok(tern_path_join(path, g_folder, headless[i]));
+        expect_ok(tern_file_replace(path, "", 0));
+        expect_ok(tern_path_join(path, g_folder, strangers[i]));
+        expect_ok(tern_file_replace(path, "", 0));
+    }
+    tern_memory_sweep(&other, NULL);
+    assert_int_equal(block_count(), 2); /* what is no block */
+    remove_blocks("tern-");
 }
 
 static void test_trust(void **state)
