@@ -18,6 +18,7 @@
 
 enum {
     PAGE_BYTES = 4096,
+    TRIES_MAX = 8,
     BOOT_ID_BYTES_MAX = 128
 };
 
@@ -57,18 +58,37 @@ tern_status tern_shm_place(uint64_t *out)
     return TERN_OK;
 }
 
-/* A file of this size that nobody else can open, locked, every page of it promised. */
+/* The path still leads to this file: nobody tidied it away before it was locked. */
+static bool is_in_place(const struct tern_shm *shm)
+{
+    struct stat mine, there;
+    return fstat(shm->fd, &mine) == 0 && lstat(shm->path, &there) == 0 &&
+           mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+}
+
+/* A new file that only this user can open, locked and in its place. */
+static tern_status open_locked(struct tern_shm *shm)
+{
+    for (int tries = 0; tries < TRIES_MAX; tries++) {
+        (void)!unlink(shm->path);
+        shm->fd = open(shm->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (shm->fd < 0) {
+            return tern_fail_errno(TERN_ERR_IO, errno, "cannot make '%s'", shm->path);
+        }
+        if (flock(shm->fd, LOCK_EX) == 0 && is_in_place(shm)) {
+            return TERN_OK;
+        }
+        close(shm->fd);
+        shm->fd = -1;
+    }
+    return tern_fail(TERN_ERR_BUSY, "'%s' is taken away again and again", shm->path);
+}
+
+/* Every page of it promised. */
 static tern_status make(struct tern_shm *shm)
 {
     char size[TERN_TEXT_BYTES_BYTES];
-    (void)!unlink(shm->path);
-    shm->fd = open(shm->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (shm->fd < 0) {
-        return tern_fail_errno(TERN_ERR_IO, errno, "cannot make '%s'", shm->path);
-    }
-    if (flock(shm->fd, LOCK_EX | LOCK_NB) != 0) {
-        return tern_fail_errno(TERN_ERR_IO, errno, "cannot lock '%s'", shm->path);
-    }
+    TERN_RETURN_IF_ERR(open_locked(shm));
     int error;
     do { /* a signal ends it early */
         error = posix_fallocate(shm->fd, 0, (off_t)shm->bytes);
@@ -123,6 +143,21 @@ bool tern_shm_is_held(const char *path)
     bool is_held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     close(fd);
     return is_held;
+}
+
+tern_status tern_shm_remove_free(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        return errno == ENOENT ? TERN_OK
+                               : tern_fail_errno(TERN_ERR_IO, errno, "cannot open '%s'", path);
+    }
+    tern_status status = TERN_OK;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && unlink(path) != 0 && errno != ENOENT) {
+        status = tern_fail_errno(TERN_ERR_IO, errno, "cannot remove '%s'", path);
+    }
+    close(fd);
+    return status;
 }
 
 bool tern_shm_is_own(const char *path)

@@ -26,6 +26,8 @@ void tern_shm_close(struct tern_shm *shm);
 void tern_shm_touch(uint8_t *data, size_t bytes);
 /* The block is open in a process that lives. */
 bool tern_shm_is_held(const char *path);
+/* Removes it unless a process has it open; who makes a block at this moment notices and makes it again. */
+TERN_MUST_CHECK tern_status tern_shm_remove_free(const char *path);
 /* Of this user, a plain file: what anybody else put there under the name is not looked at. */
 bool tern_shm_is_own(const char *path);
 

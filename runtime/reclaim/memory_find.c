@@ -413,11 +413,14 @@ void tern_memory_sweep(const struct tern_memory_run *run, const struct tern_memo
         if (tern_path_join(path, tern_shm_folder(), names[i]) != TERN_OK) {
             continue;
         }
-        bool is_stale = is_of_run(&run->key, names[i])
-                            ? tern_shm_is_own(path) && !is_of_launch(&run->key, names[i]) &&
-                                  !is_kept(keep, names[i])
-                            : is_orphan(names[i], path);
-        if (is_stale && tern_file_remove(path) != TERN_OK) {
+        bool is_ours = is_of_run(&run->key, names[i]);
+        bool is_stale = is_ours ? tern_shm_is_own(path) && !is_of_launch(&run->key, names[i]) &&
+                                      !is_kept(keep, names[i])
+                                : is_orphan(names[i], path);
+        tern_status status = !is_stale ? TERN_OK
+                             : is_ours ? tern_file_remove(path)
+                                       : tern_shm_remove_free(path);
+        if (status != TERN_OK) {
             tern_log_warn("old memory stays: %s", tern_detail());
         }
     }
