@@ -16,6 +16,7 @@ static const char *const g_backends[] = {"auto", "ref", "cpu", "cuda", NULL};
 static const char *const g_levels[] = {"generic",     "avx2", "avx512", "avx512_bf16",
                                        "avx512_vnni", "amx",  NULL};
 static const char *const g_logs[] = {"error", "warn", "info", "debug", NULL};
+static const char *const g_switches[] = {"0", "1", NULL};
 static const char *const g_freezes[] = {"count", "abort", NULL};
 
 static const struct {
@@ -42,7 +43,7 @@ static const struct {
     {"TERN_RENDEZVOUS", NULL, 0, "file by which ranks meet without MPI (RANK, WORLD_SIZE)"},
     {"TERN_COMM_TIMEOUT", NULL, 86400, "seconds a rank may be late before the job ends with 34"},
     {"TERN_SHM_DIR", NULL, 0, "folder of snapshots in memory; /dev/shm"},
-    {"TERN_MEMORY_PEER", NULL, 1,
+    {"TERN_MEMORY_PEER", g_switches, 0,
      "tests only: 1 gives copies of snapshots to ranks of the same host"},
     {"TERN_FAULT", NULL, 0, "tests only: faults on purpose"},
     {"TERN_MEM_FREEZE", g_freezes, 0, "tests only: abort on an allocation inside a step"},
