@@ -110,6 +110,15 @@ static tern_status check_call(const struct tern_api_object *message,
     if (tern_json_kind_of(call) != TERN_JSON_OBJECT) {
         return tern_api_wrong(&object, "", call, "an object");
     }
+    const struct tern_json *id = tern_json_get(call, "id");
+    const struct tern_json *type = tern_json_get(call, "type");
+    const char *kind_name = tern_json_string(type, NULL);
+    if (id != NULL && tern_json_kind_of(id) != TERN_JSON_STRING) {
+        return tern_api_wrong(&object, "id", id, "a string");
+    }
+    if (type != NULL && (kind_name == NULL || strcmp(kind_name, "function") != 0)) {
+        return tern_api_wrong(&object, "type", type, "\"function\"");
+    }
     if (tern_json_kind_of(function) != TERN_JSON_OBJECT) {
         return tern_api_wrong(&object, "function", function, "an object");
     }

@@ -126,7 +126,7 @@ def check_model(tern, model, small):
 def main():
     tern, folder = os.path.abspath(sys.argv[1]), sys.argv[2]
     check_model(tern, model_files.smollm2(), "12M")
-    check_model(tern, model_files.gemma3(os.path.join(folder, "gemma3.gguf")), "16M")
+    check_model(tern, model_files.gemma3(os.path.join(folder, "gemma3.gguf")), "10M")
 
 
 main()

@@ -202,6 +202,13 @@ static const struct bad g_chat[] = {
     {SAYS("{\"role\":\"assistant\",\"tool_calls\":[7]}"), 400, "messages[0].tool_calls[0]"},
     {SAYS("{\"role\":\"assistant\",\"tool_calls\":[{}]}"), 400,
      "messages[0].tool_calls[0].function"},
+    {SAYS("{\"role\":\"assistant\",\"tool_calls\":[{\"id\":7,\"function\":{\"name\":\"f\"}}]}"),
+     400, "messages[0].tool_calls[0].id"},
+    {SAYS("{\"role\":\"assistant\",\"tool_calls\":[{\"type\":{},\"function\":{\"name\":\"f\"}}]}"),
+     400, "messages[0].tool_calls[0].type"},
+    {SAYS("{\"role\":\"assistant\",\"tool_calls\":[{\"type\":\"code\",\"function\":{\"name\":\"f\"}"
+          "}]}"),
+     400, "messages[0].tool_calls[0].type"},
     {SAYS("{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":1}}]}"), 400,
      "messages[0].tool_calls[0].function.name"},
     {SAYS("{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":1}}]"
