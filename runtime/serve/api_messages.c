@@ -311,6 +311,9 @@ static tern_status add_message(struct writer *writer,
     }
     TERN_RETURN_IF_ERR(read_role(message, &role));
     bool is_assistant = strcmp(role, "assistant") == 0;
+    const struct tern_json *label;
+    TERN_RETURN_IF_ERR(tern_api_member(message, "name", TERN_JSON_STRING, &label));
+    TERN_RETURN_IF_ERR(tern_api_member(message, "tool_call_id", TERN_JSON_STRING, &label));
     TERN_RETURN_IF_ERR(tern_api_member(message, "tool_calls", TERN_JSON_ARRAY, &writer->calls));
     TERN_RETURN_IF_ERR(read_content(writer, message, is_assistant));
     list->length = 0;
