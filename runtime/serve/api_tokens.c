@@ -107,6 +107,9 @@ static tern_status tokenize_messages(struct tern_api_model *model,
 {
     struct tern_api_request request;
     struct options options = {0};
+    const struct tern_json *unused;
+    TERN_RETURN_IF_ERR(tern_api_member(body, "prompt", TERN_JSON_STRING, &unused));
+    TERN_RETURN_IF_ERR(tern_api_member(body, "content", TERN_JSON_STRING, &unused));
     TERN_RETURN_IF_ERR(read_options(body, &options));
     tern_status status =
         tern_api_request_read(model, TERN_API_CHAT, bytes, count, &request, body->error);
