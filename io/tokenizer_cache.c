@@ -89,7 +89,7 @@ tern_status tern_word_cache_add(struct tern_word_cache *cache,
     if (cache->used_count * 2 >= cache->slot_count) {
         TERN_RETURN_IF_ERR(cache_grow(cache));
     }
-    TERN_RETURN_IF_ERR(tern_ids_reserve(&cache->ids, count));
+    TERN_RETURN_IF_ERR(tern_ids_reserve(&cache->ids, count + 1)); // a word of no ids has a place too
     struct tern_cached_word entry = {
         .hash = hash,
         .text = (uint32_t)cache->texts.length,
