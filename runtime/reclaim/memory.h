@@ -6,6 +6,14 @@
  * again only when the other one is known to be sealed by all: the newest but one, or, while a checkpoint is being written from
  * a block, the other of the two. Which blocks a launch finds again: memory_find.h.
  *
+ * What a death at any moment costs: the steps since the newest snapshot that all ranks have sealed. The one that is being
+ * made is lost, the one before it is in the other block. Only while a checkpoint is being written, which keeps its block from
+ * being spared, is the one before in the block that is written again. If it was copied to peers it is there until all
+ * ranks have sealed the new one; without peers (one host), or when a host is lost before the new one has its copies,
+ * the run goes back to the snapshot of the checkpoint. That takes a checkpoint that is written for longer than two
+ * intervals and a death within the copy and the seal of a later snapshot. To make no snapshots meanwhile would lose those steps at
+ * every death instead, and a third block would cost as much memory as each of the two.
+ *
  * Environment: TERN_MEMORY_PEER=1 (tests) gives copies to other ranks of the same host too. */
 #ifndef TERN_RUNTIME_RECLAIM_MEMORY_H
 #define TERN_RUNTIME_RECLAIM_MEMORY_H

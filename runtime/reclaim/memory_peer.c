@@ -1,5 +1,8 @@
 /* memory_peer.c - copies of sealed blocks on other hosts, made behind the steps by a communicator of their own.
  *
+ * A copy begins when all ranks have sealed their blocks, and not at all when one could not: until then the copies of the
+ * snapshot that lay in these blocks are all that is left of it.
+ *
  * Each rank sends its block in frames of equal size to its keeper and takes those of the ranks that it keeps, one frame from
  * each in every exchange, until all that are under way have said that they are at their end. A quarter of the time at most
  * is spent moving, so that the steps keep the network. The copy's seal is written last, as the block's is. */
@@ -304,6 +307,19 @@ static tern_status move_frames(struct tern_memory_peers *peers, bool *is_whole_o
     }
 }
 
+/* Waits until the other ranks have sealed theirs. From then on the block is being read, unless the copy was stopped
+ * meanwhile or somebody has none. */
+static tern_status meet(struct tern_memory_peers *peers)
+{
+    int64_t lacks = peers->segment == NULL;
+    TERN_RETURN_IF_ERR(tern_comm_all_reduce_max_i64(peers->comm, &lacks, 1));
+    pthread_mutex_lock(&peers->lock);
+    peers->is_reading = !lacks && !is_stopped(peers);
+    peers->segment = peers->is_reading ? peers->segment : NULL;
+    pthread_mutex_unlock(&peers->lock);
+    return TERN_OK;
+}
+
 /* The job, on the communicator's thread. */
 static tern_status copy_run(struct tern_comm *comm, void *arg)
 {
@@ -311,9 +327,10 @@ static tern_status copy_run(struct tern_comm *comm, void *arg)
     struct tern_memory_peers *peers = arg;
     char failure[128] = "";
     bool is_whole = false;
+    tern_status status = meet(peers);
     double started = tern_clock_seconds();
     bool has_block = peers->segment != NULL;
-    tern_status status = move_frames(peers, &is_whole);
+    status = status == TERN_OK ? move_frames(peers, &is_whole) : status;
     if (status == TERN_OK && has_block && !is_whole && !is_stopped(peers)) {
         snprintf(failure, sizeof failure, "rank %d has no copy of the snapshot of step %lld",
                  peers->keeper, (long long)peers->step);
@@ -338,7 +355,6 @@ tern_status tern_memory_peers_copy(struct tern_memory_peers *peers,
         pthread_cond_wait(&peers->changed, &peers->lock);
     }
     peers->is_running = true;
-    peers->is_reading = true;
     pthread_mutex_unlock(&peers->lock);
     peers->segment = segment;
     peers->slot = slot;
@@ -348,7 +364,6 @@ tern_status tern_memory_peers_copy(struct tern_memory_peers *peers,
     atomic_store(&peers->is_stopped, false);
     tern_status status = tern_comm_submit(peers->comm, copy_run, peers, &ticket);
     if (status != TERN_OK) {
-        end_of(peers, &peers->is_reading);
         end_of(peers, &peers->is_running);
     }
     return status;

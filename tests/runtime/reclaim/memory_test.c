@@ -296,6 +296,55 @@ static void test_peers(void **state)
     unsetenv("TERN_MEMORY_PEER");
 }
 
+/* Words until the newest snapshot is settled. */
+static tern_status settle(struct tern_comm *comm, struct tern_memory *memory)
+{
+    struct tern_memory_word words[RANKS_MAX], mine;
+    do {
+        tern_memory_speak(memory, &mine);
+        TERN_RETURN_IF_ERR(tern_comm_all_gather(comm, &mine, sizeof mine, words));
+        (void)tern_memory_listen(memory, words, sizeof words[0]);
+    } while (!tern_memory_may_begin(memory, true));
+    return TERN_OK;
+}
+
+/* A checkpoint is being written from the block of step 1 all the time; that of step 3 replaces step 2's and fails on
+ * somebody. */
+static tern_status save_for_long(struct tern_comm *comm, struct tern_memory *memory)
+{
+    for (int64_t step = 1; step <= 3; step++) {
+        TERN_RETURN_IF_ERR(snapshot(comm, memory, step, step > 1, step == 1));
+        TERN_RETURN_IF_ERR(settle(comm, memory));
+    }
+    return TERN_OK;
+}
+
+static tern_status save_main(struct tern_comm *comm, void *arg)
+{
+    (void)arg;
+    struct tern_memory_run run = run_of("launch-a");
+    struct tern_memory *memory = NULL;
+    tern_status status = open_memory(comm, &run, &memory);
+    status = status == TERN_OK ? save_for_long(comm, memory) : status;
+    tern_memory_destroy(memory);
+    return status;
+}
+
+/* The snapshot that was written over lives in its copies until all ranks have the new one. */
+static void test_written_over(void **state)
+{
+    (void)state;
+    setenv("TERN_MEMORY_PEER", "1", 1);
+    arm("memory.seal@8:eio"); /* of nine: three ranks, three snapshots */
+    run_ranks(3, save_main, NULL);
+    arm(NULL);
+    struct search search = {.least = 2, .after = -1, .source = "a peer"};
+    run_ranks(2, find_main, &search);
+    assert_int_equal(search.found, 2);
+    run_ranks(2, sweep_main, "launch-b");
+    unsetenv("TERN_MEMORY_PEER");
+}
+
 /* Faults: a snapshot that fails on one rank is nobody's, and the one before stays. */
 static void test_faults(void **state)
 {
@@ -421,6 +470,7 @@ int main(void)
     (void)!tern_log_init();
     const struct CMUnitTest tests[] = {
         CHECKED(test_histories), CHECKED(test_refusals), CHECKED(test_peers), CHECKED(test_faults),
+        CHECKED(test_written_over),
         CHECKED(test_forget),    CHECKED(test_orphans),  CHECKED(test_trust)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     remove_folder(g_folder);
