@@ -6,113 +6,16 @@
 #include "runtime/base/mem.h"
 #include "runtime/reclaim/memory_impl.h"
 
+#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <time.h>
 
 enum {
-    TOUCH_BYTES = 64 << 20 /* between two looks at whether the run ends */
+    TOUCH_BYTES = 64 << 20, /* between two looks at whether the run ends */
+    NS_PER_SECOND = 1000000000,
+    SETTLE_SECONDS_MAX = 1000000 /* longer is for ever */
 };
-
-/* ---- the plan ---- */
-
-/* What one rank tells of where its memory is. */
-struct place {
-    uint64_t folder;
-    int64_t block_bytes, reusable, room_free, room_total;
-    int64_t can; /* the folder is there, and this rank has the memory */
-};
-
-static bool keeps_at_home(void)
-{
-    const char *text = getenv("TERN_MEMORY_PEER");
-    return text != NULL && strcmp(text, "1") == 0;
-}
-
-/* Copies of the ranks of one host go to those of the next one, one each as far as they go. */
-static int keeper_of(const struct place *places, int ranks, int rank)
-{
-    int own_index = 0;
-    int next = -1;
-    for (int i = 1; i < ranks && next < 0;
-         i++) { /* the next rank that is elsewhere begins the next host */
-        int other = (rank + i) % ranks;
-        next = places[other].folder != places[rank].folder ? other : -1;
-    }
-    if (next < 0) {
-        return keeps_at_home() && ranks > 1 ? (rank + 1) % ranks : -1;
-    }
-    for (int i = 0; i < rank; i++) {
-        own_index += places[i].folder == places[rank].folder;
-    }
-    int count = 0;
-    for (int i = 0; i < ranks; i++) {
-        count += places[i].folder == places[next].folder;
-    }
-    int wanted = own_index % count;
-    for (int i = 0; i < ranks; i++) {
-        if (places[i].folder == places[next].folder && wanted-- == 0) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-static int64_t bytes_of(const struct place *places, int ranks, int rank)
-{
-    int64_t bytes = TERN_MEMORY_SLOTS * places[rank].block_bytes;
-    for (int i = 0; i < ranks; i++) {
-        if (keeper_of(places, ranks, i) == rank) {
-            bytes += TERN_MEMORY_SLOTS * places[i].block_bytes;
-        }
-    }
-    return bytes;
-}
-
-/* Whether all that the ranks of one host need has room there; half of it at once, all of it when what lies there is gone. */
-static bool has_room(const struct place *places, int ranks, int rank, struct tern_memory_plan *plan)
-{
-    int64_t needed = 0;
-    for (int i = 0; i < ranks; i++) {
-        needed += places[i].folder == places[rank].folder ? bytes_of(places, ranks, i) : 0;
-    }
-    bool has = needed / TERN_MEMORY_SLOTS <= places[rank].room_free &&
-               needed <= places[rank].room_free + places[rank].reusable;
-    if (!has && plan->room_needed == 0) {
-        plan->room_free = places[rank].room_free;
-        plan->room_total = places[rank].room_total;
-        plan->room_needed = needed;
-    }
-    return has;
-}
-
-tern_status tern_memory_plan_make(struct tern_comm *comm,
-                                  int64_t block_bytes,
-                                  int64_t reusable,
-                                  struct tern_memory_plan *out)
-{
-    struct place mine = {.block_bytes = block_bytes, .reusable = reusable};
-    struct place *places = tern_alloc_zero("memory", (size_t)comm->size, sizeof *places);
-    *out = (struct tern_memory_plan){.keeper = -1, .block_bytes = block_bytes};
-    mine.can = places != NULL && block_bytes > 0 && tern_shm_place(&mine.folder) == TERN_OK &&
-               tern_shm_room(&mine.room_free, &mine.room_total) == TERN_OK;
-    int64_t cannot = !mine.can;
-    tern_status status = tern_comm_all_reduce_max_i64(comm, &cannot, 1);
-    if (status == TERN_OK && !cannot) {
-        status = tern_comm_all_gather(comm, &mine, sizeof mine, places);
-    }
-    if (status == TERN_OK && !cannot) {
-        out->is_on = true;
-        for (int i = 0; i < comm->size; i++) {
-            out->is_on = has_room(places, comm->size, i, out) && out->is_on;
-        }
-        out->keeper = keeper_of(places, comm->size, comm->rank);
-        out->bytes = bytes_of(places, comm->size, comm->rank);
-    }
-    tern_free(places);
-    return status;
-}
 
 /* ---- the thread ---- */
 
@@ -288,6 +191,17 @@ static tern_status take_blocks(struct tern_memory *memory,
     return options->is_late ? TERN_OK : open_slot(memory, 1);
 }
 
+/* Waits have an end by the monotonic clock. */
+static void init_lock(struct tern_memory *memory)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&memory->lock, NULL);
+    pthread_cond_init(&memory->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
 tern_status tern_memory_create(const struct tern_memory_options *options, struct tern_memory **out)
 {
     *out = NULL;
@@ -300,13 +214,12 @@ tern_status tern_memory_create(const struct tern_memory_options *options, struct
         memory->rank = options->comm->rank;
         memory->ranks = options->comm->size;
         memory->newest = memory->saved = -1;
-        memory->settled_step = memory->done_step = memory->kept_step = -1;
+        memory->settled_step = memory->begun_step = memory->done_step = memory->kept_step = -1;
         memory->stats.step = -1;
         for (int i = 0; i < TERN_MEMORY_SLOTS; i++) {
             memory->slots[i].step = memory->slots[i].common_step = -1;
         }
-        pthread_mutex_init(&memory->lock, NULL);
-        pthread_cond_init(&memory->changed, NULL);
+        init_lock(memory);
         status = take_blocks(memory, options);
         memory->has_thread =
             status == TERN_OK && pthread_create(&memory->thread, NULL, memory_run, memory) == 0;
@@ -329,7 +242,7 @@ void tern_memory_fetch_with(struct tern_memory *memory,
 tern_status tern_memory_connect(struct tern_memory *memory, const struct tern_memory_plan *plan)
 {
     return tern_memory_peers_create(memory->comm, &memory->key, plan->keeper, plan->block_bytes,
-                                    &memory->peers);
+                                    &memory->is_hurried, &memory->peers);
 }
 
 static void stop_thread(struct tern_memory *memory)
@@ -360,6 +273,10 @@ static void release(struct tern_memory *memory, bool forget)
         }
         tern_segment_close(segment);
     }
+    pthread_mutex_lock(&memory->lock);
+    memory->begun_step = memory->done_step; /* nothing is left to wait for */
+    pthread_cond_broadcast(&memory->changed);
+    pthread_mutex_unlock(&memory->lock);
 }
 
 void tern_memory_forget(struct tern_memory *memory)
@@ -404,12 +321,14 @@ bool tern_memory_may_begin(const struct tern_memory *memory, bool is_saving)
     return is_settled && spare(memory, is_saving) >= 0;
 }
 
-static void wait_idle(struct tern_memory *memory)
+/* From now on there is a newer snapshot, which is not done. */
+static void wait_idle(struct tern_memory *memory, int64_t step)
 {
     pthread_mutex_lock(&memory->lock);
     while (memory->phase != TERN_MEMORY_IDLE) {
         pthread_cond_wait(&memory->changed, &memory->lock);
     }
+    memory->begun_step = step;
     pthread_mutex_unlock(&memory->lock);
 }
 
@@ -431,7 +350,7 @@ void tern_memory_begin(struct tern_memory *memory,
                        bool is_save,
                        float **base_out)
 {
-    wait_idle(memory);
+    wait_idle(memory, step);
     int number = spare(memory, is_saving);
     TERN_CHECK(number >= 0);
     if (memory->peers != NULL) {
@@ -485,6 +404,35 @@ tern_status tern_memory_wait_fetched(struct tern_memory *memory)
     }
     pthread_mutex_unlock(&memory->lock);
     return status;
+}
+
+void tern_memory_hurry(struct tern_memory *memory)
+{
+    if (memory != NULL) {
+        atomic_store(&memory->is_hurried, true);
+    }
+}
+
+bool tern_memory_settle(struct tern_memory *memory, double seconds)
+{
+    struct timespec until;
+    if (memory == NULL) {
+        return true;
+    }
+    tern_memory_hurry(memory);
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t ns = (int64_t)until.tv_nsec +
+                 (int64_t)(fmin(fmax(seconds, 0), SETTLE_SECONDS_MAX) * NS_PER_SECOND);
+    until.tv_sec += (time_t)(ns / NS_PER_SECOND);
+    until.tv_nsec = (long)(ns % NS_PER_SECOND);
+    int error = 0;
+    pthread_mutex_lock(&memory->lock);
+    while (memory->done_step < memory->begun_step && error == 0) {
+        error = pthread_cond_timedwait(&memory->changed, &memory->lock, &until);
+    }
+    bool is_settled = memory->done_step >= memory->begun_step;
+    pthread_mutex_unlock(&memory->lock);
+    return is_settled;
 }
 
 void tern_memory_speak(struct tern_memory *memory, struct tern_memory_word *mine)

@@ -11,8 +11,8 @@
  * being spared, is the one before in the block that is written again. If it was copied to peers it is there until all
  * ranks have sealed the new one; without peers (one host), or when a host is lost before the new one has its copies,
  * the run goes back to the snapshot of the checkpoint. That takes a checkpoint that is written for longer than two
- * intervals and a death within the copy and the seal of a later snapshot. To make no snapshots meanwhile would lose those steps at
- * every death instead, and a third block would cost as much memory as each of the two.
+ * intervals and a death within the copy and the seal of a later snapshot. To make no snapshots meanwhile would lose those
+ * steps at every death instead, and a third block would cost as much memory as each of the two.
  *
  * Environment: TERN_MEMORY_PEER=1 (tests) gives copies to other ranks of the same host too. */
 #ifndef TERN_RUNTIME_RECLAIM_MEMORY_H
@@ -84,6 +84,11 @@ void tern_memory_begin(struct tern_memory *memory,
 TERN_MUST_CHECK tern_status tern_memory_commit(struct tern_memory *memory, const char *state_json);
 /* Any thread: waits until the data of the newest snapshot is in its block; why it is not, if so. */
 TERN_MUST_CHECK tern_status tern_memory_wait_fetched(struct tern_memory *memory);
+/* Any thread; NULL is fine. A notice has come: copies go as fast as the network lets them from now on. */
+void tern_memory_hurry(struct tern_memory *memory);
+/* Any thread; NULL is fine. Hurries, and waits, `seconds` at most, until this rank is done with the newest snapshot that
+ * was begun: it is sealed, and copied if it is to be, or that has failed. False: the time was over first. */
+bool tern_memory_settle(struct tern_memory *memory, double seconds);
 /* Every step, around the exchange of words. listen: true when a snapshot has just become all ranks'. */
 void tern_memory_speak(struct tern_memory *memory, struct tern_memory_word *mine);
 bool tern_memory_listen(struct tern_memory *memory,

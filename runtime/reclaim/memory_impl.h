@@ -40,6 +40,7 @@ struct tern_memory {
     pthread_cond_t changed;
     pthread_t thread;
     bool has_thread, is_stopping;
+    _Atomic bool is_hurried; /* copies take what network there is */
     enum {
         TERN_MEMORY_TOUCHING,
         TERN_MEMORY_IDLE,
@@ -50,17 +51,20 @@ struct tern_memory {
     struct tern_text state_json;
     tern_status fetched;
     char reason[TERN_DETAIL_BYTES]; /* why not */
+    int64_t begun_step; /* newest that a block was chosen for */
     int64_t done_step, kept_step;
     struct tern_memory_stats stats;
 };
 
 /* ---- copies to and from other hosts (memory_peer.c) ---- */
 
-/* Collective. *out NULL: nobody keeps copies. block_bytes: of this rank's blocks. */
+/* Collective. *out NULL: nobody keeps copies. block_bytes: of this rank's blocks. is_hurried (borrowed): from when on this
+ * rank's copies, and those that it is asked to keep, are not slowed down. */
 TERN_MUST_CHECK tern_status tern_memory_peers_create(struct tern_comm *comm,
                                                      const struct tern_segment_key *key,
                                                      int keeper,
                                                      int64_t block_bytes,
+                                                     const _Atomic bool *is_hurried,
                                                      struct tern_memory_peers **out);
 /* Called for each copy that ended, on the communicator's thread. */
 typedef void (*tern_memory_copied)(void *context,

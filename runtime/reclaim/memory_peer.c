@@ -5,7 +5,8 @@
  *
  * Each rank sends its block in frames of equal size to its keeper and takes those of the ranks that it keeps, one frame from
  * each in every exchange, until all that are under way have said that they are at their end. A quarter of the time at most
- * is spent moving, so that the steps keep the network. The copy's seal is written last, as the block's is. */
+ * is spent moving, so that the steps keep the network, unless a rank is in a hurry: its frames say so, and so do those of
+ * the ranks that get them, since everybody's pauses hold up everybody. The copy's seal is written last, as the block's is. */
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
@@ -30,6 +31,7 @@ enum kind {
 struct frame {
     int64_t step, offset, bytes, block_bytes;
     int32_t kind, slot;
+    int32_t is_hurried;
     uint8_t data[PIECE_BYTES];
 };
 
@@ -51,7 +53,9 @@ struct tern_memory_peers {
     struct frame *out;
     struct tern_comm_message *messages; /* (1 + source_count) */
     bool has_warned;
+    const _Atomic bool *is_hurried; /* borrowed */
     /* of the copy under way */
+    bool hears_hurry; /* of another rank */
     const struct tern_segment *segment;
     int slot;
     int64_t step;
@@ -116,6 +120,7 @@ tern_status tern_memory_peers_create(struct tern_comm *comm,
                                      const struct tern_segment_key *key,
                                      int keeper,
                                      int64_t block_bytes,
+                                     const _Atomic bool *is_hurried,
                                      struct tern_memory_peers **out)
 {
     *out = NULL;
@@ -130,6 +135,7 @@ tern_status tern_memory_peers_create(struct tern_comm *comm,
     }
     peers->key = *key;
     peers->keeper = keeper;
+    peers->is_hurried = is_hurried;
     pthread_mutex_init(&peers->lock, NULL);
     pthread_cond_init(&peers->changed, NULL);
     *out = peers; /* destroy frees it, also after a failure */
@@ -169,6 +175,11 @@ static bool is_stopped(const struct tern_memory_peers *peers)
     return atomic_load(&peers->is_stopped) || atomic_load(&peers->is_closing);
 }
 
+static bool is_hurried(const struct tern_memory_peers *peers)
+{
+    return peers->hears_hurry || atomic_load(peers->is_hurried);
+}
+
 /* The next frame of this rank's block; *at: bytes sent so far, behind the head, which goes last. */
 static void fill_frame(struct tern_memory_peers *peers, int64_t *at)
 {
@@ -176,6 +187,7 @@ static void fill_frame(struct tern_memory_peers *peers, int64_t *at)
     const struct tern_segment *segment = peers->segment;
     out->step = peers->step;
     out->slot = peers->slot;
+    out->is_hurried = is_hurried(peers);
     out->kind = NOTHING;
     out->bytes = 0;
     int error = tern_file_fault(TERN_FAULT_MEMORY_PEER);
@@ -210,6 +222,7 @@ static void take_frame(struct tern_memory_peers *peers, struct source *source)
 {
     const struct frame *in = source->in;
     source->is_done = in->kind != DATA;
+    peers->hears_hurry |= in->is_hurried != 0;
     bool is_sane = in->slot >= 0 && in->slot < TERN_MEMORY_SLOTS && in->offset >= 0 &&
                    in->bytes >= 0 && in->bytes <= PIECE_BYTES &&
                    in->offset <= source->block_bytes - in->bytes &&
@@ -303,7 +316,9 @@ static tern_status move_frames(struct tern_memory_peers *peers, bool *is_whole_o
             sends = false;
             end_of(peers, &peers->is_reading);
         }
-        pause_after(ended - started);
+        if (!is_hurried(peers)) {
+            pause_after(ended - started);
+        }
     }
 }
 
@@ -311,8 +326,10 @@ static tern_status move_frames(struct tern_memory_peers *peers, bool *is_whole_o
  * meanwhile or somebody has none. */
 static tern_status meet(struct tern_memory_peers *peers)
 {
-    int64_t lacks = peers->segment == NULL;
-    TERN_RETURN_IF_ERR(tern_comm_all_reduce_max_i64(peers->comm, &lacks, 1));
+    int64_t says[2] = {peers->segment == NULL, atomic_load(peers->is_hurried)};
+    TERN_RETURN_IF_ERR(tern_comm_all_reduce_max_i64(peers->comm, says, 2));
+    bool lacks = says[0] != 0;
+    peers->hears_hurry = says[1] != 0;
     pthread_mutex_lock(&peers->lock);
     peers->is_reading = !lacks && !is_stopped(peers);
     peers->segment = peers->is_reading ? peers->segment : NULL;

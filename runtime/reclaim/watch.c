@@ -53,8 +53,9 @@ struct tern_watch {
     struct tern_metadata *metadata;
     const struct tern_planner *planner;
     double poll_seconds;
+    void (*noticed)(void *context);
     void (*late)(void *context, const char *sentence); /* NULL: not, or not any more */
-    void *late_context;
+    void *context;
     double late_at; /* clock seconds; INFINITY while no deadline has been acted on */
     enum tern_notice late_kind;
     atomic_bool is_heard;
@@ -175,6 +176,9 @@ static void begin_end(struct tern_watch *watch, const struct tern_notice_info *i
 {
     double at = fmax(info->deadline, tern_clock_seconds() + g_least_seconds);
     tern_notice_post(info);
+    if (watch->noticed != NULL) {
+        watch->noticed(watch->context);
+    }
     if (info->deadline >= 0 && at < watch->late_at) {
         watch->late_at = at;
         watch->late_kind = info->kind;
@@ -195,7 +199,7 @@ static double consider_late(struct tern_watch *watch)
              "%s: the time is over before the step under way has ended; the newest snapshot or "
              "checkpoint is what is left",
              tern_notice_name(watch->late_kind));
-    watch->late(watch->late_context, sentence);
+    watch->late(watch->context, sentence);
     watch->late = NULL;
     return INFINITY;
 }
@@ -380,8 +384,9 @@ tern_status tern_watch_start(const struct tern_watch_options *options, struct te
     }
     watch->planner = options->planner;
     watch->poll_seconds = options->poll_seconds;
+    watch->noticed = options->noticed;
     watch->late = options->late;
-    watch->late_context = options->late_context;
+    watch->context = options->context;
     watch->late_at = INFINITY;
     atomic_init(&watch->is_heard, false);
     atomic_init(&watch->is_stopping, false);

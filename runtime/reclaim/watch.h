@@ -23,10 +23,12 @@ struct tern_watch_options {
     const char *metadata_url;     /* NULL: see metadata.h */
     double poll_seconds;          /* between two polls; 0: as each source has it */
     const struct tern_planner *planner;
+    /* On the watcher's thread: the time to stop has come. May be called again. NULL: nothing is done. */
+    void (*noticed)(void *context);
     /* On the watcher's thread, once: a source's own deadline is here (or, when it left less, some
      * seconds after the notice), and nobody has said tern_watch_hear. NULL: nothing is done. */
     void (*late)(void *context, const char *sentence);
-    void *late_context;
+    void *context; /* of both */
 };
 
 struct tern_watch;

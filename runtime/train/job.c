@@ -603,6 +603,7 @@ tern_status tern_job_open(struct tern_job *job, const struct tern_train_options 
 
 void tern_job_close(struct tern_job *job)
 {
+    tern_reclaim_settle(job);
     tern_reclaim_stop(&job->reclaim);
     tern_vitals_close(&job->vitals);
     tern_prefetch_stop(job->prefetch);

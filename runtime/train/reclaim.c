@@ -14,11 +14,25 @@ enum {
     STATE_BYTES = 12 /* of a parameter: weight and two moments in fp32 */
 };
 
-/* On the watcher's thread. */
+/* Beyond the deadline, for a copy under way: a machine that is still there can give it. */
+static const double g_last_seconds = 2;
+
+/* On the watcher's thread, as the next: the newest snapshot is to be with the peer before this machine is gone. */
+static void hurry(void *context)
+{
+    struct tern_job *job = context;
+    tern_memory_hurry(atomic_load(&job->reclaim.memory));
+}
+
 static void leave_late(void *context, const char *sentence)
 {
+    struct tern_job *job = context;
     tern_log_error("%s", sentence);
-    tern_vitals_lose_peer(context, sentence);
+    tern_vitals_lose_peer(job, sentence);
+    double left = tern_notice_seconds_left(job->config.reclaim.deadline_seconds);
+    if (!tern_memory_settle(atomic_load(&job->reclaim.memory), fmax(left, g_last_seconds))) {
+        tern_log_warn("the newest snapshot is not at its peer yet, and the time is over");
+    }
     _exit(TERN_EXIT_PEER_LOST);
 }
 
@@ -47,8 +61,9 @@ tern_status tern_reclaim_start(struct tern_job *job)
     }
     tern_planner_load(&reclaim->planner, job->run.path);
     struct tern_watch_options options = watch_options(job);
+    options.noticed = hurry;
     options.late = leave_late;
-    options.late_context = job;
+    options.context = job;
     return tern_watch_start(&options, &reclaim->watch);
 }
 
@@ -108,6 +123,14 @@ void tern_reclaim_listen(struct tern_job *job, const struct tern_step_word *word
     }
     if (reclaim->stop != TERN_NOTICE_NONE) {
         tern_watch_hear(reclaim->watch);
+        tern_memory_hurry(job->memory);
+    }
+}
+
+void tern_reclaim_settle(struct tern_job *job)
+{
+    if (job->reclaim.stop != TERN_NOTICE_NONE) {
+        (void)tern_memory_settle(job->memory, tern_reclaim_seconds_left(job));
     }
 }
 

@@ -9,9 +9,11 @@
 #include "runtime/train/step.h"
 
 struct tern_job;
+struct tern_memory;
 
 struct tern_reclaim {
     struct tern_watch *watch; /* NULL: this rank watches nothing */
+    _Atomic(struct tern_memory *) memory; /* of the job, for the watcher's thread; NULL: none */
     struct tern_planner planner;
     double end_unix; /* reclaim.end_time; 0 none */
     /* as agreed by all ranks with the last step's words */
@@ -29,6 +31,9 @@ void tern_reclaim_warn(const struct tern_job *job);
 /* Before a step's exchange and after it; nothing is allocated. */
 void tern_reclaim_speak(const struct tern_job *job, struct tern_step_word *mine);
 void tern_reclaim_listen(struct tern_job *job, const struct tern_step_word *words);
+/* After a run that was asked to stop: waits for the copy of its newest snapshot as long as there is time. Where the run
+ * ended well its snapshots are gone, and there is nothing to wait for. */
+void tern_reclaim_settle(struct tern_job *job);
 /* Seconds that are left for whatever the end still has to do; at least 0, and
  * reclaim.deadline_seconds when nobody asked to stop. For those who wait for an upload. */
 double tern_reclaim_seconds_left(const struct tern_job *job);

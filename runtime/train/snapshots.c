@@ -121,7 +121,9 @@ tern_status tern_job_open_memory(struct tern_job *job)
         job->memory_plan.is_on = false;
         return TERN_OK;
     }
-    return tern_memory_connect(job->memory, &job->memory_plan);
+    TERN_RETURN_IF_ERR(tern_memory_connect(job->memory, &job->memory_plan));
+    atomic_store(&job->reclaim.memory, job->memory);
+    return TERN_OK;
 }
 
 void tern_job_drop_found(struct tern_job *job)

@@ -345,6 +345,49 @@ static void test_written_over(void **state)
     unsetenv("TERN_MEMORY_PEER");
 }
 
+/* A rank that leaves: first its newest snapshot is with its keeper; one that is not copied yet is no reason to wait longer
+ * than it was told. */
+static tern_status leave_main(struct tern_comm *comm, void *arg)
+{
+    (void)arg;
+    struct tern_memory_run run = run_of("launch-a");
+    struct tern_memory *memory = NULL;
+    float *base;
+    TERN_RETURN_IF_ERR(open_memory(comm, &run, &memory));
+    MUST(tern_memory_settle(memory, 0), "waits for no snapshot");
+    tern_memory_begin(memory, 3, false, false, &base);
+    memory_fill(comm->rank, comm->size, 3, base);
+    bool is_early = tern_memory_settle(memory, 0.01);
+    tern_status status = tern_memory_commit(memory, "{\"step\":3}");
+    bool is_settled = tern_memory_settle(memory, 600);
+    tern_memory_destroy(memory);
+    TERN_RETURN_IF_ERR(status);
+    MUST(!is_early, "settled before the copy was made");
+    MUST(is_settled, "not settled");
+    return TERN_OK;
+}
+
+static void test_leave(void **state)
+{
+    (void)state;
+    setenv("TERN_MEMORY_PEER", "1", 1);
+    run_ranks(4, leave_main, NULL);
+    for (int rank = 0; rank < 4; rank++) {
+        char own[TERN_SEGMENT_NAME_BYTES];
+        struct tern_memory_run run = run_of("launch-a");
+        char path[TERN_PATH_BYTES];
+        for (int slot = 0; slot < 2; slot++) {
+            tern_segment_name(&run.key, rank, slot, false, own);
+            expect_ok(tern_path_join(path, g_folder, own));
+            expect_ok(tern_file_remove(path));
+        }
+    }
+    struct search search = {.least = 3, .after = -1, .source = "a peer"};
+    run_ranks(3, find_main, &search);
+    run_ranks(2, sweep_main, "launch-b");
+    unsetenv("TERN_MEMORY_PEER");
+}
+
 /* Faults: a snapshot that fails on one rank is nobody's, and the one before stays. */
 static void test_faults(void **state)
 {
@@ -369,7 +412,12 @@ static tern_status forget_main(struct tern_comm *comm, void *arg)
     struct tern_memory *memory = NULL;
     tern_status status = open_memory(comm, &run, &memory);
     status = status == TERN_OK ? snapshot(comm, memory, 3, false, false) : status;
+    if (status == TERN_OK) { /* and one that comes to nothing */
+        float *base;
+        tern_memory_begin(memory, 4, false, false, &base);
+    }
     tern_memory_forget(memory);
+    MUST(tern_memory_settle(memory, 0), "waits for what is forgotten");
     tern_memory_destroy(memory);
     return status;
 }
@@ -470,7 +518,7 @@ int main(void)
     (void)!tern_log_init();
     const struct CMUnitTest tests[] = {
         CHECKED(test_histories), CHECKED(test_refusals), CHECKED(test_peers), CHECKED(test_faults),
-        CHECKED(test_written_over),
+        CHECKED(test_written_over), CHECKED(test_leave),
         CHECKED(test_forget),    CHECKED(test_orphans),  CHECKED(test_trust)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     remove_folder(g_folder);
