@@ -47,6 +47,7 @@ static tern_status run(bool is_finetune, int argc, char **argv, int *exit_code)
 {
     static const char *const resume_words[] = {"auto", "never", "required", NULL};
     const char *run_dir = "run";
+    const char *run_id = NULL;
     struct tern_option_list overrides = {0};
     const char *metrics_host = "127.0.0.1";
     int64_t metrics_port = -1;
@@ -60,6 +61,13 @@ static tern_status run(bool is_finetune, int argc, char **argv, int *exit_code)
          .target = &run_dir,
          .value_name = "DIR",
          .help = "where checkpoints, logs and launch records go (default: run)"},
+        {.name = "run-id",
+         .kind = TERN_OPTION_STRING,
+         .target = &run_id,
+         .value_name = "NAME",
+         .help =
+             "the run's name, the same at every start: with it snapshots in memory are found by "
+             "hosts that have lost DIR, or never had it (default: DIR says which run it is)"},
         {.name = "set",
          .kind = TERN_OPTION_LIST,
          .target = &overrides,
@@ -123,6 +131,7 @@ static tern_status run(bool is_finetune, int argc, char **argv, int *exit_code)
                                      .overrides = overrides.items,
                                      .override_count = overrides.count,
                                      .run_dir = run_dir,
+                                     .run_id = run_id,
                                      .launch_id = getenv("TERN_LAUNCH_ID"),
                                      .resume = (enum tern_resume)resume,
                                      .metrics_host = metrics_host,

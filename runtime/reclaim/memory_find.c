@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     COPIES_MAX =
-        1 << 16 /* of a run on one host: more than any machine has ranks, launches and slots */
+        1 << 16, /* of a run on one host: more than any machine has ranks, launches and slots */
+    LOST_SECONDS_MAX = 24 * 60 * 60
 };
 
 /* ---- what lies here ---- */
@@ -30,7 +32,7 @@ static bool describe(const struct tern_memory_run *run,
         return false;
     }
     const struct tern_segment_head *head = segment.head;
-    bool is_ours = head->run == run->key.run && tern_memory_run_trusts(run, head->launch);
+    bool is_ours = head->run == run->key.run && tern_memory_run_trusts(run, head);
     *copy = (struct tern_memory_copy){
         .step = head->step,
         .ranks = head->ranks,
@@ -371,6 +373,13 @@ static bool is_block_name(const char *name)
            (name[used] == '\0' || strcmp(name + used, "-peer") == 0);
 }
 
+/* The directory of a run with a name may be on another host: for a day the run may come here for it. */
+static bool may_come(const struct tern_segment_head *head)
+{
+    int64_t age = (int64_t)time(NULL) - head->sealed_unix;
+    return head->config != 0 && age < LOST_SECONDS_MAX;
+}
+
 /* That no process has open: a block whose writer died before it had a head, or whose run directory is no longer there, or
  * is another run's by now. */
 static bool is_orphan(const char *name, const char *path)
@@ -378,6 +387,7 @@ static bool is_orphan(const char *name, const char *path)
     struct tern_map map;
     uint64_t run = 0;
     char owner[TERN_SEGMENT_OWNER_BYTES];
+    bool is_awaited = false;
     if (strncmp(name, "tern-", 5) != 0 || !tern_shm_is_own(path) || tern_shm_is_held(path) ||
         tern_map_open(path, &map) != TERN_OK) {
         return false;
@@ -388,6 +398,7 @@ static bool is_orphan(const char *name, const char *path)
     if (is_block) {
         snprintf(owner, sizeof owner, "%.*s", (int)sizeof owner - 1, head->owner);
         run = head->run;
+        is_awaited = may_come(head);
     }
     tern_map_close(&map);
     if (!is_block) {
@@ -398,7 +409,7 @@ static bool is_orphan(const char *name, const char *path)
     }
     uint64_t now = 0;
     tern_status status = tern_memory_run_key(owner, &now);
-    return status == TERN_ERR_NOT_FOUND || (status == TERN_OK && now != run);
+    return (status == TERN_ERR_NOT_FOUND && !is_awaited) || (status == TERN_OK && now != run);
 }
 
 void tern_memory_sweep(const struct tern_memory_run *run, const struct tern_memory_found *keep)

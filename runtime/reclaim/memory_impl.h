@@ -51,7 +51,7 @@ struct tern_memory {
     struct tern_text state_json;
     tern_status fetched;
     char reason[TERN_DETAIL_BYTES]; /* why not */
-    int64_t begun_step; /* newest that a block was chosen for */
+    int64_t begun_step;             /* newest that a block was chosen for */
     int64_t done_step, kept_step;
     struct tern_memory_stats stats;
 };

@@ -1,4 +1,4 @@
-/* memory_run.c - the id of a run, and the launches whose memory is its own. */
+/* memory_run.c - the id or name of a run, and the launches whose memory is its own. */
 #include "runtime/reclaim/memory_run.h"
 
 #include "runtime/base/mem.h"
@@ -12,10 +12,42 @@
 
 enum {
     ID_DIGITS = 16,
+    NAME_BYTES = 65,
     FILE_BYTES_MAX = 4096
 };
 
-tern_status tern_memory_run_key(const char *run_dir, uint64_t *out)
+/* ---- the key ---- */
+
+/* "": it has none. Whatever else the file is counts as a name nobody gives. */
+static tern_status read_name(const char *run_dir, char out[NAME_BYTES])
+{
+    char path[TERN_PATH_BYTES];
+    char *text = NULL;
+    size_t bytes = 0;
+    out[0] = '\0';
+    TERN_RETURN_IF_ERR(tern_path_join(path, run_dir, "name"));
+    tern_status status = tern_file_read(path, FILE_BYTES_MAX, &text, &bytes);
+    if (status == TERN_OK) {
+        size_t length = strcspn(text, "\n");
+        bool is_name = length > 0 && length < NAME_BYTES;
+        snprintf(out, NAME_BYTES, "%.*s", is_name ? (int)length : 1, is_name ? text : "?");
+    }
+    tern_free(text);
+    return status == TERN_ERR_NOT_FOUND ? TERN_OK : status;
+}
+
+/* Of a run with a name: nothing that only its own host has. */
+static tern_status named_key(const char *run_dir, const char *name, uint64_t *out)
+{
+    char text[NAME_BYTES + TERN_PATH_BYTES];
+    char absolute[TERN_PATH_BYTES];
+    TERN_RETURN_IF_ERR(tern_path_absolute(absolute, run_dir));
+    int length = snprintf(text, sizeof text, "%s\n%s", name, absolute);
+    *out = tern_hash_u64(text, (size_t)length, 1);
+    return TERN_OK;
+}
+
+static tern_status id_key(const char *run_dir, uint64_t *out)
 {
     char path[TERN_PATH_BYTES];
     struct stat info;
@@ -36,6 +68,15 @@ tern_status tern_memory_run_key(const char *run_dir, uint64_t *out)
     return status;
 }
 
+tern_status tern_memory_run_key(const char *run_dir, uint64_t *out)
+{
+    char name[NAME_BYTES];
+    TERN_RETURN_IF_ERR(read_name(run_dir, name));
+    return name[0] != '\0' ? named_key(run_dir, name, out) : id_key(run_dir, out);
+}
+
+/* ---- opening ---- */
+
 static tern_status make_id(const char *run_dir)
 {
     char path[TERN_PATH_BYTES];
@@ -47,6 +88,37 @@ static tern_status make_id(const char *run_dir)
     snprintf(text, sizeof text, "%016llx\n", (unsigned long long)number);
     TERN_RETURN_IF_ERR(tern_path_join(path, run_dir, "id"));
     return tern_file_replace(path, text, ID_DIGITS + 1);
+}
+
+static tern_status check_name(const char *name)
+{
+    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    size_t length = strlen(name);
+    return length > 0 && length < NAME_BYTES && strspn(name, good) == length
+               ? TERN_OK
+               : tern_fail(TERN_ERR_USAGE,
+                           "--run-id: found '%.80s', expected 1 to %d letters, digits, '.', '_' "
+                           "or '-'",
+                           name, NAME_BYTES - 1);
+}
+
+/* A name is for good: what lies in memory has it. */
+static tern_status take_name(const char *run_dir, const char *name, bool has_begun)
+{
+    char old[NAME_BYTES], path[TERN_PATH_BYTES];
+    TERN_RETURN_IF_ERR(check_name(name));
+    TERN_RETURN_IF_ERR(read_name(run_dir, old));
+    if (strcmp(name, old) == 0) {
+        return TERN_OK;
+    }
+    if (old[0] != '\0' || has_begun) {
+        return tern_fail(TERN_ERR_USAGE,
+                         "--run-id: found '%s', but the run in %s began %s%s; go on with it "
+                         "without --run-id, or choose another --run-dir",
+                         name, run_dir, old[0] != '\0' ? "as " : "without one", old);
+    }
+    TERN_RETURN_IF_ERR(tern_path_join(path, run_dir, "name"));
+    return tern_file_replace(path, name, strlen(name));
 }
 
 /* The lines of RUN/memory. Whatever else it is: nobody is trusted. */
@@ -67,18 +139,38 @@ static void read_trusted(const char *run_dir, struct tern_memory_run *run)
     tern_free(text);
 }
 
-tern_status tern_memory_run_open(const char *run_dir,
-                                 const char *launch,
-                                 struct tern_memory_run *out)
+/* The key, and what goes with a name. */
+static tern_status find_key(const char *run_dir,
+                            const struct tern_memory_name *name,
+                            struct tern_memory_run *out)
 {
-    char absolute[TERN_PATH_BYTES];
-    *out = (struct tern_memory_run){0};
+    char path[TERN_PATH_BYTES], own[NAME_BYTES];
+    TERN_RETURN_IF_ERR(tern_path_join(path, run_dir, "memory"));
+    bool has_begun = tern_file_exists(path);
+    if (name->name != NULL) {
+        TERN_RETURN_IF_ERR(take_name(run_dir, name->name, has_begun));
+    }
+    TERN_RETURN_IF_ERR(read_name(run_dir, own));
+    if (own[0] != '\0') {
+        out->key.config = name->config;
+        out->is_lost = !has_begun;
+    }
     tern_status status = tern_memory_run_key(run_dir, &out->key.run);
     if (status == TERN_ERR_NOT_FOUND || status == TERN_ERR_CORRUPT) {
         TERN_RETURN_IF_ERR(make_id(run_dir));
         status = tern_memory_run_key(run_dir, &out->key.run);
     }
-    TERN_RETURN_IF_ERR(status);
+    return status;
+}
+
+tern_status tern_memory_run_open(const char *run_dir,
+                                 const char *launch,
+                                 const struct tern_memory_name *name,
+                                 struct tern_memory_run *out)
+{
+    char absolute[TERN_PATH_BYTES];
+    *out = (struct tern_memory_run){0};
+    TERN_RETURN_IF_ERR(find_key(run_dir, name, out));
     TERN_RETURN_IF_ERR(tern_path_absolute(absolute, run_dir));
     if (strlen(absolute) >= sizeof out->key.owner) {
         return tern_fail(TERN_ERR_USAGE, "--run-dir: its path has %zu bytes, expected at most %zu",
@@ -101,10 +193,13 @@ tern_status tern_memory_run_begin(const char *run_dir, const char *launch, const
     return tern_file_replace(path, text, (size_t)length);
 }
 
-bool tern_memory_run_trusts(const struct tern_memory_run *run, const char *launch)
+bool tern_memory_run_trusts(const struct tern_memory_run *run, const struct tern_segment_head *head)
 {
+    if (run->is_lost) {
+        return head->config == run->key.config;
+    }
     for (int i = 0; i < TERN_MEMORY_TRUSTED_MAX; i++) {
-        if (run->trusted[i][0] != '\0' && strcmp(run->trusted[i], launch) == 0) {
+        if (run->trusted[i][0] != '\0' && strcmp(run->trusted[i], head->launch) == 0) {
             return true;
         }
     }

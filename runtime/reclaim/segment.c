@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 static const char g_magic[8] = {'T', 'E', 'R', 'N', 'M', 'E', 'M', '1'};
 
@@ -102,6 +103,7 @@ tern_status tern_segment_create(const char *name,
         .ranks = layout->ranks,
         .rank = layout->rank,
         .run = layout->key->run,
+        .config = layout->key->config,
         .slab_count = layout->slab_count,
         .state_room = layout->state_room,
         .data_bytes = layout->data_bytes,
@@ -139,6 +141,7 @@ tern_status tern_segment_seal(struct tern_segment *segment, int64_t step, const 
     memcpy(state, state_json, (size_t)length + 1);
     head->state_bytes = length;
     head->step = step;
+    head->sealed_unix = (int64_t)time(NULL);
     memset(head->hash, 0, sizeof head->hash);
     tern_hash_bytes(segment->shm.data + TERN_SEGMENT_HEAD_BYTES,
                     segment->shm.bytes - TERN_SEGMENT_HEAD_BYTES, head->hash);

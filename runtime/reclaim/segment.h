@@ -17,7 +17,7 @@
 #include "io/shm.h"
 
 enum {
-    TERN_SEGMENT_VERSION = 1,
+    TERN_SEGMENT_VERSION = 2,
     TERN_SEGMENT_HEAD_BYTES = 4096,
     TERN_SEGMENT_NAME_BYTES = 80,
     TERN_SEGMENT_LAUNCH_BYTES = 48,
@@ -39,7 +39,9 @@ struct tern_segment_head {
     char launch[TERN_SEGMENT_LAUNCH_BYTES];
     char owner[TERN_SEGMENT_OWNER_BYTES]; /* the run directory, for whoever tidies up */
     char hash[40];                        /* of everything behind the head */
-    uint64_t seal;                        /* 0: none */
+    uint64_t config;     /* digest of the run's configuration; 0: the run has no name */
+    int64_t sealed_unix; /* seconds since 1970 */
+    uint64_t seal;       /* 0: none */
 };
 
 struct tern_segment_slab {
@@ -53,7 +55,8 @@ struct tern_segment_slab {
 
 /* Who a run's memory belongs to. */
 struct tern_segment_key {
-    uint64_t run; /* tern_run_dir_key */
+    uint64_t run;    /* tern_memory_run_key */
+    uint64_t config; /* as in the head */
     char launch[TERN_SEGMENT_LAUNCH_BYTES];
     char owner[TERN_SEGMENT_OWNER_BYTES];
 };

@@ -89,6 +89,14 @@ static tern_status check_ranks_equal(struct tern_job *job)
 
 /* ---- run directory ---- */
 
+static tern_status open_memory_run(struct tern_job *job, const char *run_id)
+{
+    char digest[TERN_HASH_HEX_BYTES];
+    tern_hash_bytes(job->config_yaml.data, job->config_yaml.length, digest);
+    struct tern_memory_name name = {run_id, tern_job_digest_bits(digest) | 1};
+    return tern_memory_run_open(job->run.path, job->run.launch_id, &name, &job->memory_run);
+}
+
 /* Rank 0: the directory is this launch's from here on; what is in it stays as it is until this
  * launch can train. */
 static tern_status prepare_run_dir(struct tern_job *job, const struct tern_train_options *options)
@@ -98,7 +106,7 @@ static tern_status prepare_run_dir(struct tern_job *job, const struct tern_train
         TERN_RETURN_IF_ERR(tern_run_dir_name(&job->run, options->launch_id));
     }
     TERN_RETURN_IF_ERR(tern_run_dir_record(&job->run, 0, "running", 0, "started"));
-    TERN_RETURN_IF_ERR(tern_memory_run_open(job->run.path, job->run.launch_id, &job->memory_run));
+    TERN_RETURN_IF_ERR(open_memory_run(job, options->run_id));
     TERN_RETURN_IF_ERR(tern_ckpt_clean(job->run.path));
     int existing = 0;
     TERN_RETURN_IF_ERR(tern_ckpt_list(job->run.path, NULL, 0, &existing));

@@ -12,7 +12,7 @@ struct tern_job;
 struct tern_memory;
 
 struct tern_reclaim {
-    struct tern_watch *watch; /* NULL: this rank watches nothing */
+    struct tern_watch *watch;             /* NULL: this rank watches nothing */
     _Atomic(struct tern_memory *) memory; /* of the job, for the watcher's thread; NULL: none */
     struct tern_planner planner;
     double end_unix; /* reclaim.end_time; 0 none */

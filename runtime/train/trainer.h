@@ -18,6 +18,7 @@ struct tern_train_options {
     const char *const *overrides; /* "section.key=value" */
     int override_count;
     const char *run_dir;
+    const char *run_id;    /* by which hosts without the directory know the run; NULL: none */
     const char *launch_id; /* as a supervisor knows this launch; NULL or "": one is invented */
     enum tern_resume resume;
     const char *metrics_host; /* NULL: 127.0.0.1 */

@@ -12,6 +12,8 @@ enum {
 };
 
 static char g_folder[TERN_PATH_BYTES];
+static int64_t g_looked; /* what look_main found */
+static const struct tern_memory_name g_unnamed = {NULL, 7};
 
 static struct tern_memory_run run_of(const char *launch)
 {
@@ -444,8 +446,8 @@ static void test_orphans(void **state)
     struct tern_segment segment;
     char name[TERN_SEGMENT_NAME_BYTES];
     make_folder(folder);
-    expect_ok(tern_memory_run_open(folder, "launch-1", &old));
-    expect_ok(tern_memory_run_open(folder, "launch-2", &fresh));
+    expect_ok(tern_memory_run_open(folder, "launch-1", &g_unnamed, &old));
+    expect_ok(tern_memory_run_open(folder, "launch-2", &g_unnamed, &fresh));
     assert_true(old.key.run == fresh.key.run);
     memory_layout(&old.key, 0, 1, slabs, &layout);
     tern_segment_name(&old.key, 0, 0, false, name);
@@ -481,32 +483,147 @@ static void test_orphans(void **state)
     remove_blocks("tern-");
 }
 
+static bool trusts(const struct tern_memory_run *run, const char *launch)
+{
+    struct tern_segment_head head = {.run = run->key.run};
+    snprintf(head.launch, sizeof head.launch, "%s", launch);
+    return tern_memory_run_trusts(run, &head);
+}
+
 static void test_trust(void **state)
 {
     (void)state;
     char folder[TERN_PATH_BYTES], path[TERN_PATH_BYTES];
     struct tern_memory_run run;
     make_folder(folder);
-    expect_ok(tern_memory_run_open(folder, "launch-1", &run));
-    assert_false(tern_memory_run_trusts(&run, "launch-1"));
-    assert_false(tern_memory_run_trusts(&run, ""));
+    expect_ok(tern_memory_run_open(folder, "launch-1", &g_unnamed, &run));
+    assert_false(trusts(&run, "launch-1"));
+    assert_false(trusts(&run, ""));
     expect_ok(tern_memory_run_begin(folder, "launch-1", NULL));
-    expect_ok(tern_memory_run_open(folder, "launch-2", &run));
-    assert_true(tern_memory_run_trusts(&run, "launch-1"));
+    expect_ok(tern_memory_run_open(folder, "launch-2", &g_unnamed, &run));
+    assert_true(trusts(&run, "launch-1"));
     expect_ok(tern_memory_run_begin(folder, "launch-2", "launch-1"));
-    expect_ok(tern_memory_run_open(folder, "launch-3", &run));
-    assert_true(tern_memory_run_trusts(&run, "launch-1"));
-    assert_true(tern_memory_run_trusts(&run, "launch-2"));
+    expect_ok(tern_memory_run_open(folder, "launch-3", &g_unnamed, &run));
+    assert_true(trusts(&run, "launch-1"));
+    assert_true(trusts(&run, "launch-2"));
     expect_ok(tern_memory_run_begin(folder, "launch-3", NULL));
-    expect_ok(tern_memory_run_open(folder, "launch-4", &run));
-    assert_false(tern_memory_run_trusts(&run, "launch-1"));
+    expect_ok(tern_memory_run_open(folder, "launch-4", &g_unnamed, &run));
+    assert_false(trusts(&run, "launch-1"));
     expect_ok(tern_path_join(path, folder, "memory"));
     expect_ok(tern_file_replace(path, "\n\n\n\n\n\n", 6));
-    expect_ok(tern_memory_run_open(folder, "launch-4", &run));
-    assert_false(tern_memory_run_trusts(&run, ""));
+    expect_ok(tern_memory_run_open(folder, "launch-4", &g_unnamed, &run));
+    assert_false(trusts(&run, ""));
     expect_ok(tern_path_join(path, folder, "id")); /* what no launch writes is made anew */
     expect_ok(tern_file_replace(path, "hello", 5));
-    expect_ok(tern_memory_run_open(folder, "launch-4", &run));
+    expect_ok(tern_memory_run_open(folder, "launch-4", &g_unnamed, &run));
+    remove_folder(folder);
+}
+
+/* The step that a launch of one rank finds for a run, -1 none. */
+static tern_status look_main(struct tern_comm *comm, void *arg)
+{
+    const struct tern_memory_run *run = arg;
+    struct tern_memory_found *found = NULL;
+    TERN_RETURN_IF_ERR(tern_memory_find(comm, run, -1, &found));
+    g_looked = found != NULL ? tern_memory_found_step(found) : -1;
+    tern_memory_found_close(found);
+    return TERN_OK;
+}
+
+static int64_t look(const char *folder, const char *name, uint64_t config)
+{
+    struct tern_memory_run run;
+    const struct tern_memory_name named = {name, config};
+    g_looked = -2;
+    expect_ok(tern_memory_run_open(folder, "launch-2", &named, &run));
+    run_ranks(1, look_main, &run);
+    return g_looked;
+}
+
+/* The sealed block of a launch of one rank. */
+static void leave_block(const struct tern_memory_run *run, int64_t step)
+{
+    struct tern_ckpt_slab slabs[MEMORY_TENSORS];
+    struct tern_segment_layout layout;
+    struct tern_segment segment;
+    char name[TERN_SEGMENT_NAME_BYTES];
+    memory_layout(&run->key, 0, 1, slabs, &layout);
+    tern_segment_name(&run->key, 0, 0, false, name);
+    expect_ok(tern_segment_create(name, &layout, &segment));
+    memory_fill(0, 1, step, (float *)(void *)tern_segment_data(&segment));
+    expect_ok(tern_segment_seal(&segment, step, "{}"));
+    tern_segment_close(&segment);
+}
+
+/* A run with a name is known where its directory is not, by its name, path and configuration together. */
+static void test_name(void **state)
+{
+    (void)state;
+    char folder[TERN_PATH_BYTES], elsewhere[TERN_PATH_BYTES];
+    struct tern_memory_run run, other = run_of("launch-z");
+    const struct tern_memory_name name = {"job-7", 5};
+    make_folder(folder);
+    make_folder(elsewhere);
+    expect_ok(tern_memory_run_open(folder, "launch-1", &name, &run));
+    expect_ok(tern_memory_run_begin(folder, "launch-1", NULL));
+    leave_block(&run, 12);
+    assert_int_equal(look(folder, "job-7", 5), 12);
+    assert_int_equal(look(folder, NULL, 5), 12);    /* the directory knows its name */
+    assert_int_equal(look(folder, "job-7", 6), 12); /* and whom to trust */
+    remove_folder(folder);
+    tern_memory_sweep(&other, NULL);
+    assert_int_equal(block_count(), 1); /* it may yet be asked for */
+    for (int i = 0; i < 6; i++) {
+        static const struct tern_memory_name names[] = {{NULL, 5},    {"job-8", 5}, {"job", 5},
+                                                        {"job-7", 6}, {"job-7", 4}, {"job-7", 5}};
+        expect_ok(tern_file_make_folder(folder));
+        assert_int_equal(look(folder, names[i].name, names[i].config), i < 5 ? -1 : 12);
+        assert_int_equal(look(elsewhere, names[i].name, names[i].config), -1);
+        remove_folder(folder);
+        remove_folder(elsewhere);
+        make_folder(elsewhere);
+    }
+    expect_ok(tern_file_make_folder(folder)); /* a launch that took another way */
+    expect_ok(tern_memory_run_open(folder, "launch-2", &name, &run));
+    expect_ok(tern_memory_run_begin(folder, "launch-2", NULL));
+    assert_int_equal(look(folder, "job-7", 5), -1);
+    tern_memory_sweep(&run, NULL);
+    assert_int_equal(block_count(), 0);
+    remove_folder(folder);
+    remove_folder(elsewhere);
+}
+
+static void refuse_name(const char *folder, const char *name, const char *words)
+{
+    struct tern_memory_run run;
+    const struct tern_memory_name named = {name, 5};
+    assert_int_equal(tern_memory_run_open(folder, "launch-9", &named, &run), TERN_ERR_USAGE);
+    if (strstr(tern_detail(), words) == NULL) {
+        fail_msg("'%s' is not in '%s'", words, tern_detail());
+    }
+}
+
+static void test_names_refused(void **state)
+{
+    (void)state;
+    char folder[TERN_PATH_BYTES], longest[66];
+    struct tern_memory_run run;
+    const struct tern_memory_name name = {"job-7", 5};
+    make_folder(folder);
+    memset(longest, 'n', 65);
+    longest[65] = '\0';
+    static const char *const bad[] = {"", "a b", "../x", "a\n", "\xc3\xa4"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        refuse_name(folder, bad[i], "expected 1 to 64 letters");
+    }
+    refuse_name(folder, longest, "expected 1 to 64 letters");
+    expect_ok(tern_memory_run_open(folder, "launch-1", &name, &run));
+    refuse_name(folder, "job-8", "began as job-7");
+    remove_folder(folder);
+    expect_ok(tern_file_make_folder(folder));
+    expect_ok(tern_memory_run_open(folder, "launch-1", &g_unnamed, &run));
+    expect_ok(tern_memory_run_begin(folder, "launch-1", NULL));
+    refuse_name(folder, "job-7", "began without one");
     remove_folder(folder);
 }
 
@@ -517,9 +634,10 @@ int main(void)
     setenv("TERN_LOG", "error", 1);
     (void)!tern_log_init();
     const struct CMUnitTest tests[] = {
-        CHECKED(test_histories), CHECKED(test_refusals), CHECKED(test_peers), CHECKED(test_faults),
-        CHECKED(test_written_over), CHECKED(test_leave),
-        CHECKED(test_forget),    CHECKED(test_orphans),  CHECKED(test_trust)};
+        CHECKED(test_histories), CHECKED(test_refusals),     CHECKED(test_peers),
+        CHECKED(test_faults),    CHECKED(test_written_over), CHECKED(test_leave),
+        CHECKED(test_forget),    CHECKED(test_orphans),      CHECKED(test_trust),
+        CHECKED(test_name),      CHECKED(test_names_refused)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     remove_folder(g_folder);
     return failed;
