@@ -25,8 +25,13 @@ HANG = 120
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]
 
 
-def command(ranks, *settings, steps=STEPS):
-    launcher = [*MPIRUN, "-np", str(ranks)] if ranks > 0 else []
+# Each rank is a host, with a memory of its own.
+HOST = ["sh", "-c", 'mkdir -p "$TERN_SHM_DIR/$OMPI_COMM_WORLD_RANK" &&'
+        ' TERN_SHM_DIR=$TERN_SHM_DIR/$OMPI_COMM_WORLD_RANK exec "$@"', "host"]
+
+
+def command(ranks, *settings, steps=STEPS, hosts=False):
+    launcher = [*MPIRUN, "-np", str(ranks), *(HOST if hosts else [])] if ranks > 0 else []
     words = [*launcher, TERN, "train", "config.yaml", "--run-dir", "run", "--set",
              "train.steps=%d" % steps]
     for setting in settings:
@@ -43,11 +48,12 @@ def environment(mock):
 class Run:
     """One launch of the run in `run`, in the background."""
 
-    def __init__(self, mock, ranks, *settings, steps=STEPS, fault=None):
+    def __init__(self, mock, ranks, *settings, steps=STEPS, fault=None, hosts=False):
         more = {"TERN_FAULT": fault} if fault else {}
         self.log = open("last.log", "w+")
-        self.child = subprocess.Popen(command(ranks, *settings, steps=steps), stdout=self.log,
-                                      stderr=subprocess.STDOUT, env={**environment(mock), **more})
+        self.child = subprocess.Popen(command(ranks, *settings, steps=steps, hosts=hosts),
+                                      stdout=self.log, stderr=subprocess.STDOUT,
+                                      env={**environment(mock), **more})
 
     def said(self):
         with open("last.log", errors="replace") as file:
@@ -92,9 +98,9 @@ def digest():
                           capture_output=True, text=True).stdout
 
 
-def finish(ranks, expected):
+def finish(ranks, expected, hosts=False):
     """Resumes to the end, nobody watching."""
-    run = Run(None, ranks)
+    run = Run(None, ranks, hosts=hosts)
     code = run.end()
     assert record()["state"] == "finished", (code, run.said())
     assert digest() == expected, "digests differ after a resume on %d ranks" % ranks
@@ -196,13 +202,14 @@ def hostile(expected):
 
 def late(expected):
     """A step that does not end before the machine does: the rank leaves with 34, says so, and the run
-    goes on from its snapshot in memory."""
-    for ranks, again in ((0, 2), (2, 1)):
+    goes on from its snapshot in memory, or from the peer's copy when the machine is gone."""
+    for ranks, again, hosts in ((0, 2, False), (2, 1, False), (2, 2, True)):
         shutil.rmtree("run", ignore_errors=True)
         with mock_clouds.Azure() as mock:
             run = Run(mock, ranks, "reclaim.notices=[azure]", "reclaim.poll_seconds=0.05",
                       "checkpoint.every_steps=0", "checkpoint.snapshot_every_steps=10",
-                      "reclaim.hang_seconds=0", fault="step.begin@46#0:delay=600")
+                      "reclaim.hang_seconds=0", fault="step.begin@46#0:delay=600",
+                      hosts=hosts)
             run.wait_for_step(45)
             mock.announce("Preempt", 2)
             code = run.end()
@@ -210,11 +217,13 @@ def late(expected):
         assert ended["state"] == "peer_lost" and "Azure preempt: the time is over" in \
             ended["reason"], (ended, run.said())
         assert code == 34 or ranks > 0, (code, run.said())
-        finish(again, expected)
+        if hosts:
+            shutil.rmtree(os.path.join(os.environ["TERN_SHM_DIR"], "0"))
+        finish(again, expected, hosts)
         with open("run/log.jsonl") as file:
             resumes = [json.loads(line) for line in file if '"kind":"resume"' in line]
         assert [resume["step"] for resume in resumes] == [40], resumes
-        assert resumes[0]["source"] == "shared memory", resumes
+        assert resumes[0]["source"] == ("a peer" if hosts else "shared memory"), resumes
 
 
 def warned(_):
