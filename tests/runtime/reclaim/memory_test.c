@@ -606,7 +606,7 @@ static void refuse_name(const char *folder, const char *name, const char *words)
 static void test_names_refused(void **state)
 {
     (void)state;
-    char folder[TERN_PATH_BYTES], longest[66];
+    char folder[TERN_PATH_BYTES], path[TERN_PATH_BYTES], longest[66];
     struct tern_memory_run run;
     const struct tern_memory_name name = {"job-7", 5};
     make_folder(folder);
@@ -619,6 +619,16 @@ static void test_names_refused(void **state)
     refuse_name(folder, longest, "expected 1 to 64 letters");
     expect_ok(tern_memory_run_open(folder, "launch-1", &name, &run));
     refuse_name(folder, "job-8", "began as job-7");
+    expect_ok(tern_path_join(path, folder, "name")); /* what no launch writes is nobody's name */
+    static const char *const odd[] = {"", "\njob-7", "\x01"};
+    for (size_t i = 0; i < sizeof odd / sizeof odd[0]; i++) {
+        expect_ok(tern_file_replace(path, odd[i], strlen(odd[i])));
+        refuse_name(folder, "job-7", "began as");
+        expect_ok(tern_memory_run_open(folder, "launch-1", &g_unnamed, &run));
+    }
+    expect_ok(tern_file_replace(path, longest, 65));
+    refuse_name(folder, longest, "expected 1 to 64 letters");
+    refuse_name(folder, "job-7", "began as ?");
     remove_folder(folder);
     expect_ok(tern_file_make_folder(folder));
     expect_ok(tern_memory_run_open(folder, "launch-1", &g_unnamed, &run));

@@ -218,6 +218,14 @@ from 39 "a peer" "${least:-1}" "a host lost with the run's directory"
 [ "$(digest run)" = "$expected" ] || fail "a host lost with the run's directory: digests differ"
 [ "$(blocks hosts)" = 0 ] || fail "a host lost with the run's directory: blocks stay: $(ls hosts/*)"
 echo "ok: a host lost with the run's directory"
+# With a bucket, whose checkpoint is older, unless one was being written: then its snapshot may be all that is left.
+also=(--set "checkpoint.remote=file://$WORK/bucket" --set checkpoint.every_steps=15)
+killed_on_hosts "step.end@40#1:kill" "${also[@]}"
+rm -rf hosts/0 run
+hosts 4 config.yaml --run-dir run "${often[@]}" "${also[@]}" || fail "a host lost, and a bucket: the resume failed"
+[ "$(digest run)" = "$expected" ] || fail "a host lost, and a bucket: digests differ"
+[ "$(blocks hosts)" = 0 ] || fail "a host lost, and a bucket: blocks stay: $(ls hosts/*)"
+echo "ok: a host lost with the run's directory, and a bucket: from '$(resumed run)'"
 # Another name, none, or another configuration is another run.
 for other in "--run-id job-8" "" "--run-id job-7 --set optimizer.lr=2e-3"; do
     killed_on_hosts "step.end@40#1:kill"
