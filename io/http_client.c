@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
@@ -293,6 +294,15 @@ static void set_body(CURL *easy, struct transfer *transfer)
     }
 }
 
+/* Whose certificates are believed: that they are checked is libcurl's default. */
+static void set_authorities(CURL *easy, const struct tern_http_call *call)
+{
+    const char *path = call->ca_file != NULL ? call->ca_file : getenv("SSL_CERT_FILE");
+    if (path != NULL && path[0] != '\0') {
+        curl_easy_setopt(easy, CURLOPT_CAINFO, path);
+    }
+}
+
 static void set_up(struct tern_http_client *client,
                    struct transfer *transfer,
                    struct curl_slist *headers)
@@ -323,6 +333,7 @@ static void set_up(struct tern_http_client *client,
     if (call->is_direct) {
         curl_easy_setopt(easy, CURLOPT_PROXY, "");
     }
+    set_authorities(easy, call);
     set_body(easy, transfer);
 }
 
@@ -385,9 +396,15 @@ static tern_status judge(const struct tern_http_client *client,
     if (is_cancelled(transfer)) {
         return tern_fail(TERN_ERR_CANCELLED, "%s: cancelled", host);
     }
+    const char *reason = client->error[0] != '\0' ? client->error : curl_easy_strerror(code);
+    if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE) {
+        return tern_fail(TERN_ERR_CONFIG,
+                         "%s: its certificate is not believed: %s (SSL_CERT_FILE names a PEM file "
+                         "of authorities)",
+                         host, reason);
+    }
     bool is_junk = code == CURLE_WEIRD_SERVER_REPLY || code == CURLE_UNSUPPORTED_PROTOCOL;
-    return tern_fail(is_junk ? TERN_ERR_INPUT : TERN_ERR_IO, "%s: %s", host,
-                     client->error[0] != '\0' ? client->error : curl_easy_strerror(code));
+    return tern_fail(is_junk ? TERN_ERR_INPUT : TERN_ERR_IO, "%s: %s", host, reason);
 }
 
 tern_status tern_http_ask(struct tern_http_client *client,

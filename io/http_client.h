@@ -27,11 +27,14 @@ struct tern_http_call {
     int header_count;
     const void *body; /* NULL: none; with PUT and POST an empty one */
     size_t body_bytes;
-    double connect_seconds;      /* 0: 5 */
-    double total_seconds;        /* 0: 30; everything included */
-    double stall_seconds;        /* 0: off; gives up when no byte moved for so long */
-    size_t answer_bytes_max;     /* 0: 1 MiB; a longer body is refused */
-    bool is_direct;              /* no proxy, whatever the environment says */
+    double connect_seconds;  /* 0: 5 */
+    double total_seconds;    /* 0: 30; everything included */
+    double stall_seconds;    /* 0: off; gives up when no byte moved for so long */
+    size_t answer_bytes_max; /* 0: 1 MiB; a longer body is refused */
+    const char
+        *ca_file;   /* https: PEM file of the authorities to believe; NULL: SSL_CERT_FILE of the
+                            environment, else the system's */
+    bool is_direct; /* no proxy, whatever the environment says */
     struct tern_http_rate *rate; /* of the bytes of both bodies; NULL: no limit */
     const atomic_bool *cancel;   /* gives up within 0.1 s when it becomes true; NULL: never */
     /* With a sink the body of an answer of 200 to 299 goes there piece by piece and is not kept;
@@ -55,7 +58,7 @@ TERN_MUST_CHECK tern_status tern_http_open(struct tern_http_client **out);
 void tern_http_close(struct tern_http_client *client);
 /* Any status that the server answers is TERN_OK: look at out->status. TERN_ERR_IO: no whole answer
  * came (cannot connect, cut off, out of time; the sentence says which, and names the host).
- * TERN_ERR_INPUT: an answer that no server should give (too long, no HTTP). TERN_ERR_ARGUMENT: a URL
+ * TERN_ERR_CONFIG: the server's certificate is not to be believed. TERN_ERR_INPUT: an answer that no server should give (too long, no HTTP). TERN_ERR_ARGUMENT: a URL
  * or a header that cannot be sent. TERN_ERR_CANCELLED. Fini in every case. */
 TERN_MUST_CHECK tern_status tern_http_ask(struct tern_http_client *client,
                                           const struct tern_http_call *call,

@@ -1,14 +1,19 @@
 /* store.h - objects under a URL: S3 and what speaks like it, Google Cloud Storage, Azure Blob
  * storage, a folder.
  *
- *   s3://BUCKET/PREFIX   AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL; AWS_REGION; keys from AWS_ACCESS_KEY_ID ...,
- *                        ~/.aws/credentials (AWS_PROFILE), the container's or the instance's role
+ *   s3://BUCKET/PREFIX   AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL; AWS_REGION; AWS_CA_BUNDLE; keys from
+ *                        AWS_ACCESS_KEY_ID ..., a web identity (AWS_WEB_IDENTITY_TOKEN_FILE and
+ *                        AWS_ROLE_ARN; AWS_ENDPOINT_URL_STS), ~/.aws/credentials (AWS_PROFILE), the
+ *                        container's (AWS_CONTAINER_CREDENTIALS_FULL_URI or _RELATIVE_URI, with
+ *                        AWS_CONTAINER_AUTHORIZATION_TOKEN or _TOKEN_FILE) or the instance's role
  *   gs://BUCKET/PREFIX   STORAGE_EMULATOR_HOST; GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY (HMAC keys), or
  *                        GOOGLE_OAUTH_ACCESS_TOKEN, GOOGLE_APPLICATION_CREDENTIALS, the metadata server
  *   az://CONTAINER/PREFIX  AZURE_STORAGE_ACCOUNT; AZURE_STORAGE_ENDPOINT; AZURE_STORAGE_KEY, or
- *                        AZURE_STORAGE_SAS_TOKEN, or the managed identity
+ *                        AZURE_STORAGE_SAS_TOKEN, a workload's identity (AZURE_FEDERATED_TOKEN_FILE,
+ *                        AZURE_CLIENT_ID, AZURE_TENANT_ID, AZURE_AUTHORITY_HOST), the managed identity
  *   file:///FOLDER       a folder, perhaps of a network file system
  *
+ * SSL_CERT_FILE names the authorities whose certificates are believed, if not the system's;
  * TERN_METADATA_URL is the base of the metadata server (default: the cloud's own).
  *
  * A key is what follows PREFIX/: not empty, no NUL, at most 900 bytes. All calls are safe on any

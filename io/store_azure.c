@@ -5,7 +5,6 @@
  * list names vanish by themselves after a week. */
 #include "io/digest.h"
 #include "io/store_parts.h"
-#include "io/xml.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,26 +179,13 @@ static tern_status put(struct tern_store *store,
 
 /* ---- listing ---- */
 
-struct page {
-    tern_store_visit visit;
-    void *context;
-    char key[TERN_STORE_KEY_BYTES];
-    struct tern_store_info info;
-    struct tern_text marker;
-};
-
 /* EnumerationResults / Blobs / Blob / Name, Properties / Content-Length, Etag */
 static tern_status read_page(void *context, int depth, const char *name, const char *text)
 {
-    struct page *page = context;
+    struct tern_store_page *page = context;
     int64_t bytes;
     if (depth == 2 && strcmp(name, "Blob") == 0) {
-        if (text == NULL) {
-            page->key[0] = '\0';
-            page->info = (struct tern_store_info){0};
-            return TERN_OK;
-        }
-        return page->visit(page->context, page->key, &page->info);
+        return tern_store_page_object(page, text);
     }
     if (text == NULL) {
         return TERN_OK;
@@ -213,38 +199,10 @@ static tern_status read_page(void *context, int depth, const char *name, const c
     } else if (depth == 4 && strcmp(name, "Etag") == 0) {
         snprintf(page->info.etag, sizeof page->info.etag, "%.100s", text);
     } else if (depth == 1 && strcmp(name, "NextMarker") == 0) {
-        page->marker.length = 0;
-        return tern_text_append(&page->marker, text, strlen(text));
+        page->has_more = text[0] != '\0';
+        return tern_store_page_next(page, text);
     }
     return TERN_OK;
-}
-
-static tern_status list_page(struct tern_store *store,
-                             struct tern_store_conn *conn,
-                             const char *prefix,
-                             struct page *page)
-{
-    struct tern_store_request request = {.method = "GET", .root = "EnumerationResults"};
-    struct tern_store_reply reply;
-    struct tern_text marker = page->marker;
-    page->marker = (struct tern_text){0};
-    tern_store_add_pair(&request, "restype", "container");
-    tern_store_add_pair(&request, "comp", "list");
-    tern_store_add_pair(&request, "prefix", prefix);
-    if (marker.length > 0) {
-        tern_store_add_pair(&request, "marker", marker.data);
-    }
-    tern_status status = tern_store_send(store, conn, &request, &reply);
-    if (status == TERN_OK) {
-        status = tern_xml_each(reply.answer.body.data, reply.answer.body.length, read_page, page);
-    }
-    if (status == TERN_OK && marker.length > 0 && page->marker.length > 0 &&
-        strcmp(marker.data, page->marker.data) == 0) {
-        status = tern_fail(TERN_ERR_IO, "%s: the store's listing does not go on", store->url);
-    }
-    tern_store_reply_fini(&reply);
-    tern_text_fini(&marker);
-    return status;
 }
 
 static tern_status list(struct tern_store *store,
@@ -253,13 +211,15 @@ static tern_status list(struct tern_store *store,
                         tern_store_visit visit,
                         void *context)
 {
-    struct page page = {.visit = visit, .context = context};
-    tern_status status;
-    do {
-        status = list_page(store, conn, prefix, &page);
-    } while (status == TERN_OK && page.marker.length > 0);
-    tern_text_fini(&page.marker);
-    return status;
+    struct tern_store_listing listing = {
+        .request = {.method = "GET", .root = "EnumerationResults"},
+        .marker = "marker",
+        .read = read_page,
+    };
+    tern_store_add_pair(&listing.request, "restype", "container");
+    tern_store_add_pair(&listing.request, "comp", "list");
+    tern_store_add_pair(&listing.request, "prefix", prefix);
+    return tern_store_list_pages(store, conn, &listing, visit, context);
 }
 
 /* ---- blocks ---- */

@@ -8,11 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 
 enum {
-    RENEW_SECONDS = 300,  /* before it expires */
-    METADATA_SECONDS = 5, /* a metadata server answers at once or not at all */
+    RENEW_SECONDS = 300,      /* before it expires */
+    RENEW_PAUSE_SECONDS = 20, /* until it is tried again, while the old one holds */
+    METADATA_SECONDS = 5,     /* a metadata server answers at once or not at all */
     ROLE_BYTES = 256,
     CREDENTIALS_BYTES_MAX = 1 << 20,
 };
@@ -23,7 +25,8 @@ tern_status tern_store_login(struct tern_store *store, bool anew, struct tern_lo
     pthread_mutex_lock(&store->lock);
     double now = tern_store_wall_seconds();
     const struct tern_login *login = &store->login;
-    bool is_old = login->expires > 0 && now > login->expires - RENEW_SECONDS;
+    bool is_old = login->expires > 0 && now > login->expires - RENEW_SECONDS &&
+                  (now >= store->renew_after || now >= login->expires);
     if (!store->has_login || anew || is_old) {
         struct tern_login fresh = {0};
         status = store->fetch(store, &fresh);
@@ -32,9 +35,12 @@ tern_status tern_store_login(struct tern_store *store, bool anew, struct tern_lo
             store->has_login = true;
         } else if (store->has_login && !anew && now < login->expires) {
             tern_log_debug("%s: the login stays for now: %s", store->url, tern_detail());
+            store->renew_after = now + RENEW_PAUSE_SECONDS;
             status = TERN_OK; /* the old one still holds */
-        } else if (store->has_login && status == TERN_ERR_CONFIG) {
+        } else if (store->has_login && status != TERN_ERR_CANCELLED) {
             status = TERN_ERR_IO; /* there was one: it will come again */
+        } else if (status == TERN_ERR_NOT_FOUND) {
+            status = TERN_ERR_CONFIG; /* a file of the login, not what is asked for */
         }
     }
     if (status == TERN_OK) {
@@ -63,7 +69,8 @@ tern_status tern_login_ask(struct tern_store *store,
 {
     struct tern_http_call call = *given;
     call.connect_seconds = call.connect_seconds > 0 ? call.connect_seconds : 2;
-    call.total_seconds = METADATA_SECONDS;
+    call.total_seconds = call.total_seconds > 0 ? call.total_seconds : METADATA_SECONDS;
+    call.ca_file = store->ca_file[0] != '\0' ? store->ca_file : NULL;
     call.cancel = &store->is_cancelled;
     tern_status status = tern_http_get(&call, answer);
     if (status == TERN_OK && answer->status != 200) {
@@ -71,7 +78,8 @@ tern_status tern_login_ask(struct tern_store *store,
     } else if (status == TERN_OK && answer->body.length == 0) {
         status = tern_fail(TERN_ERR_IO, "%s: an empty answer", what);
     } else if (status != TERN_OK && status != TERN_ERR_CANCELLED) {
-        status = tern_fail_prefix(TERN_ERR_IO, "%s", what);
+        status =
+            tern_fail_prefix(status == TERN_ERR_CONFIG ? TERN_ERR_CONFIG : TERN_ERR_IO, "%s", what);
     }
     return status;
 }
@@ -83,12 +91,14 @@ tern_status tern_login_copy(char *out, size_t capacity, const char *text, const 
                : tern_fail(TERN_ERR_IO, "%s is not there", what);
 }
 
-static tern_status fill_keys(struct tern_login *out,
-                             const char *access,
-                             const char *secret,
-                             const char *token)
+tern_status tern_login_fill(struct tern_login *out,
+                            const char *access,
+                            const char *secret,
+                            const char *token,
+                            const char *expires)
 {
     out->kind = TERN_LOGIN_KEYS;
+    out->expires = parse_time(expires);
     TERN_RETURN_IF_ERR(tern_login_copy(out->access, sizeof out->access, access, "the access key"));
     TERN_RETURN_IF_ERR(tern_login_copy(out->secret, sizeof out->secret, secret, "the secret key"));
     return token != NULL ? tern_store_copy(out->token, sizeof out->token, token, strlen(token),
@@ -104,10 +114,10 @@ static tern_status read_keys(const char *what,
     struct tern_json *document;
     TERN_RETURN_IF_ERR(tern_json_parse(what, answer->body.data, answer->body.length, &document));
     tern_status status =
-        fill_keys(out, tern_json_string(tern_json_get(document, "AccessKeyId"), NULL),
-                  tern_json_string(tern_json_get(document, "SecretAccessKey"), NULL),
-                  tern_json_string(tern_json_get(document, "Token"), NULL));
-    out->expires = parse_time(tern_json_string(tern_json_get(document, "Expiration"), NULL));
+        tern_login_fill(out, tern_json_string(tern_json_get(document, "AccessKeyId"), NULL),
+                        tern_json_string(tern_json_get(document, "SecretAccessKey"), NULL),
+                        tern_json_string(tern_json_get(document, "Token"), NULL),
+                        tern_json_string(tern_json_get(document, "Expiration"), NULL));
     tern_json_close(document);
     return status == TERN_OK ? status : tern_fail_prefix(status, "%s", what);
 }
@@ -184,7 +194,7 @@ static tern_status read_credentials_file(struct tern_login *out, bool *is_there_
     if (find_value(text, section, "aws_access_key_id", access, sizeof access) &&
         find_value(text, section, "aws_secret_access_key", secret, sizeof secret)) {
         bool has_token = find_value(text, section, "aws_session_token", token, sizeof token);
-        status = fill_keys(out, access, secret, has_token ? token : NULL);
+        status = tern_login_fill(out, access, secret, has_token ? token : NULL, NULL);
         *is_there_out = true;
     } else if (profile != NULL) {
         status =
@@ -196,6 +206,27 @@ static tern_status read_credentials_file(struct tern_login *out, bool *is_there_
 
 /* ---- roles ---- */
 
+/* Without TLS credentials may come from this machine alone: itself, ECS's and EKS's addresses. */
+static bool is_near(const char *url)
+{
+    static const char *const hosts[] = {
+        "localhost",      "127.0.0.1",      "[::1]", "169.254.170.2",
+        "169.254.170.23", "[fd00:ec2::23]", NULL};
+    if (strncmp(url, "http://", 7) != 0) {
+        return strncmp(url, "https://", 8) == 0;
+    }
+    const char *host = url + 7;
+    const char *end = host[0] == '[' ? strchr(host, ']') : NULL;
+    size_t bytes = end != NULL ? (size_t)(end + 1 - host) : strcspn(host, ":/?#");
+    for (int i = 0; hosts[i] != NULL; i++) {
+        if (strlen(hosts[i]) == bytes && strncmp(host, hosts[i], bytes) == 0 &&
+            (host[bytes] == '\0' || strchr(":/?#", host[bytes]) != NULL)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* EKS and ECS: an address in the environment, an authorization in it or in a file. */
 static tern_status ask_container(struct tern_store *store, const char *url, struct tern_login *out)
 {
@@ -206,7 +237,10 @@ static tern_status ask_container(struct tern_store *store, const char *url, stru
     char *text = NULL;
     size_t bytes;
     if (path != NULL) {
-        TERN_RETURN_IF_ERR(tern_file_read(path, TERN_STORE_TOKEN_BYTES / 2, &text, &bytes));
+        tern_status status = tern_file_read(path, TERN_STORE_TOKEN_BYTES / 2, &text, &bytes);
+        if (status != TERN_OK) {
+            return tern_fail_prefix(status, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+        }
         text[strcspn(text, "\r\n")] = '\0';
         token = text;
     }
@@ -221,6 +255,33 @@ static tern_status ask_container(struct tern_store *store, const char *url, stru
     tern_http_answer_fini(&answer);
     tern_free(text);
     return status;
+}
+
+/* Where a container's credentials are; "" if it has none of its own. */
+static tern_status find_container(char url[TERN_STORE_URL_BYTES])
+{
+    const char *relative = tern_store_env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    const char *full = tern_store_env("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    const char *base = tern_store_env("TERN_METADATA_URL");
+    url[0] = '\0';
+    if (relative != NULL) {
+        snprintf(url, TERN_STORE_URL_BYTES, "%.1000s%.1000s",
+                 base != NULL ? base : "http://169.254.170.2", relative);
+        return relative[0] == '/' ? TERN_OK
+                                  : tern_fail(TERN_ERR_CONFIG,
+                                              "environment AWS_CONTAINER_CREDENTIALS_RELATIVE_URI: "
+                                              "found '%.200s', expected a path",
+                                              relative);
+    }
+    if (full == NULL) {
+        return TERN_OK;
+    }
+    snprintf(url, TERN_STORE_URL_BYTES, "%.2000s", full);
+    return is_near(full) ? TERN_OK
+                         : tern_fail(TERN_ERR_CONFIG,
+                                     "environment AWS_CONTAINER_CREDENTIALS_FULL_URI: found "
+                                     "'%.200s', expected https:// or an address of this machine",
+                                     full);
 }
 
 /* One GET below /latest/meta-data/ under a session token (IMDSv2). */
@@ -272,6 +333,10 @@ static tern_status ask_role(struct tern_store *store,
 
 static tern_status ask_metadata(struct tern_store *store, struct tern_login *out)
 {
+    const char *disabled = tern_store_env("AWS_EC2_METADATA_DISABLED");
+    if (disabled != NULL && strcasecmp(disabled, "true") == 0) {
+        return tern_fail(TERN_ERR_CONFIG, "AWS_EC2_METADATA_DISABLED is %s", disabled);
+    }
     const char *given = tern_store_env("TERN_METADATA_URL");
     const char *base = given != NULL ? given : "http://169.254.169.254";
     const char *headers[] = {"X-aws-ec2-metadata-token-ttl-seconds: 21600"};
@@ -292,8 +357,8 @@ tern_status tern_login_aws(struct tern_store *store, struct tern_login *out)
 {
     const char *access = tern_store_env("AWS_ACCESS_KEY_ID");
     const char *secret = tern_store_env("AWS_SECRET_ACCESS_KEY");
-    const char *full = tern_store_env("AWS_CONTAINER_CREDENTIALS_FULL_URI");
-    const char *relative = tern_store_env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    const char *web_identity = tern_store_env("AWS_WEB_IDENTITY_TOKEN_FILE");
+    char url[TERN_STORE_URL_BYTES];
     bool is_there;
     if ((access != NULL) != (secret != NULL)) {
         return tern_fail(TERN_ERR_CONFIG,
@@ -302,16 +367,17 @@ tern_status tern_login_aws(struct tern_store *store, struct tern_login *out)
                          access != NULL ? "the first" : "the second");
     }
     if (access != NULL) {
-        return fill_keys(out, access, secret, tern_store_env("AWS_SESSION_TOKEN"));
+        return tern_login_fill(out, access, secret, tern_store_env("AWS_SESSION_TOKEN"), NULL);
+    }
+    if (web_identity != NULL) {
+        return tern_login_web_identity(store, web_identity, out);
     }
     TERN_RETURN_IF_ERR(read_credentials_file(out, &is_there));
     if (is_there) {
         return TERN_OK;
     }
-    if (full != NULL || relative != NULL) {
-        char url[TERN_STORE_URL_BYTES];
-        snprintf(url, sizeof url, "%s%s", full != NULL ? "" : "http://169.254.170.2",
-                 full != NULL ? full : relative);
+    TERN_RETURN_IF_ERR(find_container(url));
+    if (url[0] != '\0') {
         return ask_container(store, url, out);
     }
     tern_status status = ask_metadata(store, out);
@@ -319,5 +385,6 @@ tern_status tern_login_aws(struct tern_store *store, struct tern_login *out)
                ? status
                : tern_fail_prefix(TERN_ERR_CONFIG,
                                   "no credentials: neither AWS_ACCESS_KEY_ID nor "
-                                  "~/.aws/credentials nor a container's nor an instance's role");
+                                  "AWS_WEB_IDENTITY_TOKEN_FILE nor ~/.aws/credentials nor a "
+                                  "container's nor an instance's role");
 }

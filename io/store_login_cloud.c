@@ -11,7 +11,9 @@
 
 enum {
     KEY_FILE_BYTES_MAX = 1 << 20,
-    JWT_SECONDS = 3600
+    JWT_SECONDS = 3600,
+    EXCHANGE_SECONDS = 20, /* a token endpoint is far away */
+    ASSERTION_BYTES_MAX = 64 << 10
 };
 
 /* {"access_token", "expires_in"}; Azure gives the number as a string. */
@@ -51,25 +53,67 @@ static tern_status ask_token(struct tern_store *store,
     return status;
 }
 
-/* ---- Google ---- */
+/* A form in exchange for a token. */
+static tern_status post_form(struct tern_store *store,
+                             const char *url,
+                             const struct tern_text *body,
+                             const char *what,
+                             struct tern_login *out)
+{
+    const char *headers[] = {"Content-Type: application/x-www-form-urlencoded"};
+    struct tern_http_call call = {.method = "POST",
+                                  .url = url,
+                                  .headers = headers,
+                                  .header_count = 1,
+                                  .connect_seconds = 5,
+                                  .total_seconds = EXCHANGE_SECONDS,
+                                  .body = body->data,
+                                  .body_bytes = body->length};
+    return ask_token(store, &call, what, out);
+}
 
-static tern_status ask_google_metadata(struct tern_store *store, struct tern_login *out)
+/* A cloud's metadata server, which knows the machine's own account. */
+struct metadata {
+    const char *base, *path, *header;
+    const char *what;
+    const char *others; /* where credentials were looked for before */
+};
+
+static const struct metadata g_google = {
+    .base = "http://metadata.google.internal",
+    .path = "/computeMetadata/v1/instance/service-accounts/default/token",
+    .header = "Metadata-Flavor: Google",
+    .what = "the instance's service account",
+    .others = "GS_ACCESS_KEY_ID nor GOOGLE_OAUTH_ACCESS_TOKEN nor GOOGLE_APPLICATION_CREDENTIALS "
+              "nor an instance's service account",
+};
+static const struct metadata g_azure = {
+    .base = "http://169.254.169.254",
+    .path = "/metadata/identity/oauth2/token?api-version=2018-02-01&"
+            "resource=https%3A%2F%2Fstorage.azure.com%2F",
+    .header = "Metadata: true",
+    .what = "the managed identity",
+    .others = "AZURE_STORAGE_KEY nor AZURE_STORAGE_SAS_TOKEN nor "
+              "AZURE_STORAGE_CONNECTION_STRING nor AZURE_FEDERATED_TOKEN_FILE nor a managed "
+              "identity",
+};
+
+static tern_status ask_metadata(struct tern_store *store,
+                                const struct metadata *metadata,
+                                struct tern_login *out)
 {
     char url[TERN_STORE_URL_BYTES];
-    const char *headers[] = {"Metadata-Flavor: Google"};
     const char *base = tern_store_env("TERN_METADATA_URL");
-    snprintf(url, sizeof url, "%.1900s/computeMetadata/v1/instance/service-accounts/default/token",
-             base != NULL ? base : "http://metadata.google.internal");
+    snprintf(url, sizeof url, "%.1900s%s", base != NULL ? base : metadata->base, metadata->path);
     struct tern_http_call call = {
-        .url = url, .headers = headers, .header_count = 1, .is_direct = true};
-    tern_status status = ask_token(store, &call, "the instance's service account", out);
+        .url = url, .headers = &metadata->header, .header_count = 1, .is_direct = true};
+    tern_status status = ask_token(store, &call, metadata->what, out);
     return status == TERN_OK || status == TERN_ERR_CANCELLED
                ? status
-               : tern_fail_prefix(TERN_ERR_CONFIG,
-                                  "no credentials: neither GS_ACCESS_KEY_ID nor "
-                                  "GOOGLE_OAUTH_ACCESS_TOKEN nor GOOGLE_APPLICATION_CREDENTIALS "
-                                  "nor an instance's service account");
+               : tern_fail_prefix(TERN_ERR_CONFIG, "no credentials: neither %s", metadata->others);
 }
+
+/* ---- Google ---- */
 
 /* header.claims.signature of a service account (RFC 7523). */
 static tern_status print_jwt(const char *email,
@@ -129,7 +173,6 @@ static tern_status exchange_jwt(struct tern_store *store,
                                           "private_key and token_uri");
     }
     struct tern_text body = {0};
-    const char *headers[] = {"Content-Type: application/x-www-form-urlencoded"};
     tern_status status = tern_text_printf(
         &body, "grant_type=urn%%3Aietf%%3Aparams%%3Aoauth%%3Agrant-type%%3Ajwt-bearer&assertion=");
     if (status == TERN_OK) {
@@ -140,15 +183,8 @@ static tern_status exchange_jwt(struct tern_store *store,
         }
         tern_text_fini(&jwt);
     }
-    struct tern_http_call call = {.method = "POST",
-                                  .url = url,
-                                  .headers = headers,
-                                  .header_count = 1,
-                                  .connect_seconds = 5,
-                                  .body = body.data,
-                                  .body_bytes = body.length};
     if (status == TERN_OK) {
-        status = ask_token(store, &call, "the token of the service account", out);
+        status = post_form(store, url, &body, "the token of the service account", out);
     }
     tern_text_fini(&body);
     return status;
@@ -191,29 +227,48 @@ tern_status tern_login_google(struct tern_store *store, struct tern_login *out)
         out->kind = TERN_LOGIN_BEARER;
         return tern_login_copy(out->token, sizeof out->token, token, "GOOGLE_OAUTH_ACCESS_TOKEN");
     }
-    return path != NULL ? read_key_file(store, path, out) : ask_google_metadata(store, out);
+    return path != NULL ? read_key_file(store, path, out) : ask_metadata(store, &g_google, out);
 }
 
 /* ---- Azure ---- */
 
-static tern_status ask_managed_identity(struct tern_store *store, struct tern_login *out)
+/* AKS: the token of a pod's identity, which is in a file that somebody renews, for one of Azure's
+ * ("Microsoft identity platform and the OAuth 2.0 client credentials flow", third case). */
+static tern_status ask_federated(struct tern_store *store, const char *path, struct tern_login *out)
 {
-    char url[TERN_STORE_URL_BYTES];
-    const char *headers[] = {"Metadata: true"};
-    const char *base = tern_store_env("TERN_METADATA_URL");
-    snprintf(url, sizeof url,
-             "%.1900s/metadata/identity/oauth2/token?api-version=2018-02-01&"
-             "resource=https%%3A%%2F%%2Fstorage.azure.com%%2F",
-             base != NULL ? base : "http://169.254.169.254");
-    struct tern_http_call call = {
-        .url = url, .headers = headers, .header_count = 1, .is_direct = true};
-    tern_status status = ask_token(store, &call, "the managed identity", out);
-    return status == TERN_OK || status == TERN_ERR_CANCELLED
-               ? status
-               : tern_fail_prefix(TERN_ERR_CONFIG,
-                                  "no credentials: neither AZURE_STORAGE_KEY nor "
-                                  "AZURE_STORAGE_SAS_TOKEN nor AZURE_STORAGE_CONNECTION_STRING "
-                                  "nor a managed identity");
+    const char *client = tern_store_env("AZURE_CLIENT_ID");
+    const char *tenant = tern_store_env("AZURE_TENANT_ID");
+    const char *host = tern_store_env("AZURE_AUTHORITY_HOST");
+    char url[TERN_STORE_URL_BYTES], *assertion;
+    size_t bytes;
+    struct tern_text body = {0};
+    if (client == NULL || tenant == NULL) {
+        return tern_fail(TERN_ERR_CONFIG, "AZURE_FEDERATED_TOKEN_FILE is set, %s is not",
+                         client == NULL ? "AZURE_CLIENT_ID" : "AZURE_TENANT_ID");
+    }
+    host = host != NULL ? host : "https://login.microsoftonline.com";
+    size_t length = strlen(host);
+    snprintf(url, sizeof url, "%.1000s%s%.500s/oauth2/v2.0/token", host,
+             host[length - 1] == '/' ? "" : "/", tenant);
+    tern_status status = tern_file_read(path, ASSERTION_BYTES_MAX, &assertion, &bytes);
+    if (status != TERN_OK) {
+        return tern_fail_prefix(status, "AZURE_FEDERATED_TOKEN_FILE");
+    }
+    assertion[strcspn(assertion, "\r\n")] = '\0';
+    const struct tern_pair pairs[] = {
+        {"grant_type", "client_credentials"},
+        {"client_id", client},
+        {"client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"},
+        {"client_assertion", assertion},
+        {"scope", "https://storage.azure.com/.default"},
+    };
+    status = tern_url_query(&body, pairs, sizeof pairs / sizeof pairs[0]);
+    if (status == TERN_OK) {
+        status = post_form(store, url, &body, "the token of the workload's identity", out);
+    }
+    tern_text_fini(&body);
+    tern_free(assertion);
+    return status;
 }
 
 /* "AccountKey=" of a connection string; NULL if there is none. It may hold '=' itself. */
@@ -233,6 +288,7 @@ tern_status tern_login_azure(struct tern_store *store, struct tern_login *out)
 {
     const char *key = tern_store_env("AZURE_STORAGE_KEY");
     const char *sas = tern_store_env("AZURE_STORAGE_SAS_TOKEN");
+    const char *federated = tern_store_env("AZURE_FEDERATED_TOKEN_FILE");
     size_t bytes = key != NULL ? strlen(key) : 0;
     if (key == NULL) {
         key = connection_key(&bytes);
@@ -246,5 +302,6 @@ tern_status tern_login_azure(struct tern_store *store, struct tern_login *out)
         sas += sas[0] == '?';
         return tern_login_copy(out->secret, sizeof out->secret, sas, "AZURE_STORAGE_SAS_TOKEN");
     }
-    return ask_managed_identity(store, out);
+    return federated != NULL ? ask_federated(store, federated, out)
+                             : ask_metadata(store, &g_azure, out);
 }

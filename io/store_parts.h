@@ -6,6 +6,7 @@
 #include "io/http_client.h"
 #include "io/sign.h"
 #include "io/store.h"
+#include "io/xml.h"
 #include "runtime/base/fault.h"
 #include "runtime/base/text.h"
 
@@ -62,6 +63,8 @@ struct tern_store {
     char base_path[TERN_STORE_NAME_BYTES * 2]; /* encoded: "" or "/bucket" */
     char region[TERN_STORE_NAME_BYTES];
     char account[TERN_STORE_NAME_BYTES]; /* az */
+    char
+        ca_file[TERN_STORE_URL_BYTES]; /* of the authorities that are believed; "" the usual ones */
     bool is_google;
     struct tern_http_rate *rate;
     atomic_bool is_cancelled;
@@ -75,6 +78,7 @@ struct tern_store {
     tern_login_fetch fetch;
     struct tern_login login;
     bool has_login;
+    double renew_after; /* wall time in seconds: not before, as long as the login holds */
 };
 
 /* ---- a request ---- */
@@ -188,6 +192,36 @@ typedef tern_status (*tern_store_visit)(void *context,
                                         const char *key,
                                         const struct tern_store_info *info);
 
+/* ---- listings ---- */
+
+/* One page as it is read. */
+struct tern_store_page {
+    tern_store_visit visit;
+    void *context;
+    char key[TERN_STORE_KEY_BYTES]; /* of the object that is being read */
+    struct tern_store_info info;
+    struct tern_text next; /* where the next page begins */
+    bool has_more;
+};
+
+struct tern_store_listing {
+    struct tern_store_request request; /* for the first page; root is its root */
+    const char *marker;                /* query name that asks for the page at `next` */
+    tern_xml_visit read;               /* context: a struct tern_store_page */
+};
+
+/* For `read`: the element of one object starts (text NULL) or ends, which visits it. */
+TERN_MUST_CHECK tern_status tern_store_page_object(struct tern_store_page *page, const char *text);
+/* For `read`: where the next page begins. */
+TERN_MUST_CHECK tern_status tern_store_page_next(struct tern_store_page *page, const char *text);
+TERN_MUST_CHECK tern_status tern_store_list_pages(struct tern_store *store,
+                                                  struct tern_store_conn *conn,
+                                                  const struct tern_store_listing *listing,
+                                                  tern_store_visit visit,
+                                                  void *context);
+
+/* ---- a backend ---- */
+
 /* Keys are full: prefix included. Every call is one step that may be repeated. */
 struct tern_store_backend {
     const char *scheme; /* "s3" */
@@ -265,7 +299,17 @@ TERN_MUST_CHECK tern_status tern_login_copy(char *out,
                                             size_t capacity,
                                             const char *text,
                                             const char *what);
+/* Amazon's keys: the session's token, if it is one's, may be NULL; expires likewise. */
+TERN_MUST_CHECK tern_status tern_login_fill(struct tern_login *out,
+                                            const char *access,
+                                            const char *secret,
+                                            const char *token,
+                                            const char *expires);
 TERN_MUST_CHECK tern_status tern_login_aws(struct tern_store *store, struct tern_login *out);
+/* Keys of a role for the token of an identity, which is in a file that somebody renews (EKS). */
+TERN_MUST_CHECK tern_status tern_login_web_identity(struct tern_store *store,
+                                                    const char *token_path,
+                                                    struct tern_login *out);
 TERN_MUST_CHECK tern_status tern_login_google(struct tern_store *store, struct tern_login *out);
 TERN_MUST_CHECK tern_status tern_login_azure(struct tern_store *store, struct tern_login *out);
 

@@ -3,7 +3,7 @@
 #include "io/store_s3.h"
 
 #include "io/digest.h"
-#include "io/xml.h"
+#include "io/file.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +34,21 @@ tern_status tern_store_set_endpoint(struct tern_store *store, const char *name, 
     return TERN_OK;
 }
 
+/* As Amazon's own tools do, for what is Amazon's. */
+static tern_status read_authorities(struct tern_store *store)
+{
+    const char *path = tern_store_env("AWS_CA_BUNDLE");
+    if (path == NULL) {
+        return TERN_OK;
+    }
+    TERN_RETURN_IF_ERR(tern_store_copy(store->ca_file, sizeof store->ca_file, path, strlen(path),
+                                       "environment AWS_CA_BUNDLE"));
+    return tern_file_exists(path)
+               ? TERN_OK
+               : tern_fail(TERN_ERR_CONFIG,
+                           "environment AWS_CA_BUNDLE: found '%s', expected a PEM file", path);
+}
+
 static tern_status open_s3(struct tern_store *store)
 {
     const char *name = "AWS_ENDPOINT_URL_S3";
@@ -48,6 +63,7 @@ static tern_status open_s3(struct tern_store *store)
     }
     region = region != NULL ? region : "us-east-1";
     TERN_RETURN_IF_ERR(tern_store_copy(store->region, 64, region, strlen(region), "the region"));
+    TERN_RETURN_IF_ERR(read_authorities(store));
     store->fetch = tern_login_aws;
     snprintf(store->base_path, sizeof store->base_path, "/%s", store->bucket);
     if (endpoint != NULL) {
@@ -203,77 +219,30 @@ static tern_status put(struct tern_store *store,
 
 /* ---- listing ---- */
 
-/* One page as it is read. */
-struct page {
-    tern_store_visit visit;
-    void *context;
-    char key[TERN_STORE_KEY_BYTES];
-    struct tern_store_info info;
-    struct tern_text token;
-    bool is_in_object, is_truncated;
-};
-
+/* ListBucketResult / Contents / Key, Size, ETag */
 static tern_status read_page(void *context, int depth, const char *name, const char *text)
 {
-    struct page *page = context;
+    struct tern_store_page *page = context;
+    int64_t bytes;
     if (depth == 1 && strcmp(name, "Contents") == 0) {
-        page->is_in_object = text == NULL;
-        if (text == NULL) {
-            page->key[0] = '\0';
-            page->info = (struct tern_store_info){0};
-            return TERN_OK;
-        }
-        return page->visit != NULL ? page->visit(page->context, page->key, &page->info) : TERN_OK;
+        return tern_store_page_object(page, text);
     }
     if (text == NULL) {
         return TERN_OK;
     }
-    if (depth == 2 && page->is_in_object) {
-        int64_t bytes;
-        if (strcmp(name, "Key") == 0) {
-            return tern_store_copy(page->key, sizeof page->key, text, strlen(text), "a key");
-        }
-        if (strcmp(name, "Size") == 0 && tern_text_to_i64(text, &bytes) && bytes >= 0) {
-            page->info.bytes = bytes;
-        } else if (strcmp(name, "ETag") == 0) {
-            snprintf(page->info.etag, sizeof page->info.etag, "%.100s", text);
-        }
+    if (depth == 2 && strcmp(name, "Key") == 0) {
+        return tern_store_copy(page->key, sizeof page->key, text, strlen(text), "a key");
+    }
+    if (depth == 2 && strcmp(name, "Size") == 0 && tern_text_to_i64(text, &bytes) && bytes >= 0) {
+        page->info.bytes = bytes;
+    } else if (depth == 2 && strcmp(name, "ETag") == 0) {
+        snprintf(page->info.etag, sizeof page->info.etag, "%.100s", text);
     } else if (depth == 1 && strcmp(name, "IsTruncated") == 0) {
-        page->is_truncated = strcmp(text, "true") == 0;
+        page->has_more = strcmp(text, "true") == 0;
     } else if (depth == 1 && strcmp(name, "NextContinuationToken") == 0) {
-        page->token.length = 0;
-        return tern_text_append(&page->token, text, strlen(text));
+        return tern_store_page_next(page, text);
     }
     return TERN_OK;
-}
-
-static tern_status list_page(struct tern_store *store,
-                             struct tern_store_conn *conn,
-                             const char *prefix,
-                             struct page *page)
-{
-    struct tern_store_request request = {.method = "GET", .root = "ListBucketResult"};
-    struct tern_store_reply reply;
-    struct tern_text token = page->token;
-    page->token = (struct tern_text){0};
-    page->is_truncated = false;
-    tern_store_add_pair(&request, "list-type", "2");
-    tern_store_add_pair(&request, "prefix", prefix);
-    if (token.length > 0) {
-        tern_store_add_pair(&request, "continuation-token", token.data);
-    }
-    tern_status status = tern_store_send(store, conn, &request, &reply);
-    if (status == TERN_OK) {
-        status = tern_xml_each(reply.answer.body.data, reply.answer.body.length, read_page, page);
-    }
-    if (status == TERN_OK && page->is_truncated &&
-        (page->token.length == 0 ||
-         (token.length > 0 && strcmp(page->token.data, token.data) == 0))) {
-        status = tern_fail(TERN_ERR_IO, "%s: the store's listing does not go on", store->url);
-    }
-    tern_store_reply_fini(&reply);
-    tern_text_fini(&token);
-    return status;
 }
 
 static tern_status list(struct tern_store *store,
@@ -282,13 +251,14 @@ static tern_status list(struct tern_store *store,
                         tern_store_visit visit,
                         void *context)
 {
-    struct page page = {.visit = visit, .context = context};
-    tern_status status;
-    do {
-        status = list_page(store, conn, prefix, &page);
-    } while (status == TERN_OK && page.is_truncated);
-    tern_text_fini(&page.token);
-    return status;
+    struct tern_store_listing listing = {
+        .request = {.method = "GET", .root = "ListBucketResult"},
+        .marker = "continuation-token",
+        .read = read_page,
+    };
+    tern_store_add_pair(&listing.request, "list-type", "2");
+    tern_store_add_pair(&listing.request, "prefix", prefix);
+    return tern_store_list_pages(store, conn, &listing, visit, context);
 }
 
 #define S3_CALLS \

@@ -1,7 +1,6 @@
 /* store_s3_parts.c - multi-part uploads of S3: begun or gone on with, parts, completion, what was
  * left behind. */
 #include "io/store_s3.h"
-#include "io/xml.h"
 
 #include <stdio.h>
 #include <string.h>

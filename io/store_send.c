@@ -1,6 +1,5 @@
 /* store_send.c - one request to a store, signed, sent, and again while that can help. */
 #include "io/store_parts.h"
-#include "io/xml.h"
 #include "runtime/base/clock.h"
 
 #include <stdio.h>
@@ -366,6 +365,7 @@ static tern_status run_once(struct tern_store *store,
         .stall_seconds = store->options.stall_seconds,
         .answer_bytes_max =
             request->answer_bytes_max > 0 ? request->answer_bytes_max : ANSWER_BYTES_MAX,
+        .ca_file = store->ca_file[0] != '\0' ? store->ca_file : NULL,
         .rate = store->rate,
         .cancel = &store->is_cancelled,
         .sink = request->dst != NULL ? land : NULL,

@@ -10,7 +10,7 @@ TERN_PACKAGES_BUILD=(
     libcurl4-openssl-dev                             # object stores, metadata servers
 )
 TERN_PACKAGES_TEXT=(bible-kjv)                       # 31,102 lines of English, 4.4 MB
-TERN_PACKAGES_TEST=(libcmocka-dev python3-h5py python3-jsonschema python3-numpy)
+TERN_PACKAGES_TEST=(libcmocka-dev openssl python3-h5py python3-jsonschema python3-numpy)
 TERN_PACKAGES_HOSTS=(iproute2 munge openssh-client openssh-server procps slurm-client slurmctld slurmd) # tests on hosts made of namespaces
 TERN_PACKAGES_CI=(chromium chromium-driver clang libclang-rt-14-dev clang-format python3-venv ca-certificates)
 

@@ -1,4 +1,5 @@
 /* http_client_test.c - answers as they should be, and everything that a hostile or dying server can send instead. */
+#include "io/file.h"
 #include "io/http_client.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/mem.h"
@@ -8,6 +9,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* clang-format off: it needs the headers above */
@@ -107,6 +109,49 @@ static void test_refused_calls(void **state)
     }
 }
 
+static void expect_certificate(const char *url, const char *ca_file, const char *words)
+{
+    struct tern_http_answer answer;
+    struct tern_http_call call = {.url = url, .ca_file = ca_file};
+    tern_status status = tern_http_get(&call, &answer);
+    if (status != (words != NULL ? TERN_ERR_CONFIG : TERN_OK) ||
+        (words != NULL && strstr(tern_detail(), words) == NULL)) {
+        fail_msg("%s: %s (status %d), expected '%s'", url, tern_detail(), status,
+                 words != NULL ? words : "200");
+    }
+    assert_int_equal(answer.status, words != NULL ? 0 : 200); /* nothing was said to a stranger */
+    tern_http_answer_fini(&answer);
+}
+
+/* A certificate is believed for the authority that was named and the host that it is for. */
+static void test_certificates(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tern-http.XXXXXX", cert[64], url[128], other[128];
+    struct store_server server;
+    assert_non_null(mkdtemp(folder));
+    store_server_start_tls(&server, STORE_SERVER, folder);
+    snprintf(cert, sizeof cert, "%s/cert.pem", folder);
+    snprintf(url, sizeof url, "%s/_http/plain", server.base);
+    snprintf(other, sizeof other, "https://localhost%s/_http/plain", strrchr(server.base, ':'));
+    expect_certificate(url, NULL, "self-signed certificate");
+    expect_certificate(url, cert, NULL);
+    expect_certificate(other, cert, "localhost"); /* it is for 127.0.0.1 */
+    expect_certificate(url, "/nonexistent.pem", "/nonexistent.pem");
+    setenv("SSL_CERT_FILE", cert, 1);
+    expect_certificate(url, NULL, NULL);
+    setenv("SSL_CERT_FILE", "", 1); /* as if it was not there */
+    expect_certificate(url, NULL, "self-signed certificate");
+    unsetenv("SSL_CERT_FILE");
+    snprintf(other, sizeof other, "https%s/_http/plain", strchr(g_server.base, ':'));
+    struct tern_http_answer answer;
+    struct tern_http_call call = {.url = other};
+    assert_int_equal(tern_http_get(&call, &answer), TERN_ERR_IO); /* no TLS there */
+    tern_http_answer_fini(&answer);
+    store_server_stop(&server);
+    assert_int_equal(tern_file_remove_tree(folder), TERN_OK);
+}
+
 static tern_status take(void *context, const void *bytes, size_t count)
 {
     (void)bytes;
@@ -165,7 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain),         cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_refused_calls), cmocka_unit_test(test_sink),
-        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_cancel),        cmocka_unit_test(test_certificates),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

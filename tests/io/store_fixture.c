@@ -3,6 +3,7 @@
 
 #include "io/http_client.h"
 #include "runtime/base/check.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/random.h"
 
 #include <signal.h>
@@ -12,7 +13,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static void set_environment(const struct store_server *server)
+enum {
+    SWEEP_LONG = 1000, /* seeds: from here on it says how far it is */
+    SWEEP_LINES = 100
+};
+
+void store_server_use(const struct store_server *server)
 {
     static const char *const gone[] = {"AWS_PROFILE",
                                        "AWS_SESSION_TOKEN",
@@ -20,7 +26,20 @@ static void set_environment(const struct store_server *server)
                                        "AWS_DEFAULT_REGION",
                                        "AWS_ENDPOINT_URL_S3",
                                        "AWS_SHARED_CREDENTIALS_FILE",
+                                       "AWS_CA_BUNDLE",
                                        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+                                       "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+                                       "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+                                       "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+                                       "AWS_WEB_IDENTITY_TOKEN_FILE",
+                                       "AWS_ROLE_SESSION_NAME",
+                                       "AWS_EC2_METADATA_DISABLED",
+                                       "AZURE_FEDERATED_TOKEN_FILE",
+                                       "SSL_CERT_FILE",
+                                       "https_proxy",
+                                       "HTTPS_PROXY",
+                                       "all_proxy",
+                                       "ALL_PROXY",
                                        "http_proxy",
                                        "HTTP_PROXY",
                                        "AZURE_STORAGE_SAS_TOKEN",
@@ -34,6 +53,9 @@ static void set_environment(const struct store_server *server)
     setenv("AWS_ACCESS_KEY_ID", "tern", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
     setenv("AWS_ENDPOINT_URL", server->base, 1);
+    snprintf(text, sizeof text, "%s/sts/", server->base);
+    setenv("AWS_ENDPOINT_URL_STS", text, 1);
+    setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/tern", 1);
     setenv("GS_ACCESS_KEY_ID", "tern", 1);
     setenv("GS_SECRET_ACCESS_KEY", "secret", 1);
     setenv("STORAGE_EMULATOR_HOST", server->base, 1);
@@ -46,7 +68,8 @@ static void set_environment(const struct store_server *server)
     setenv("HOME", "/nonexistent", 1);
 }
 
-void store_server_start(struct store_server *server, const char *script)
+/* pem: key and certificate, NULL: no TLS. */
+static void start(struct store_server *server, const char *script, const char *pem)
 {
     int in[2], out[2];
     TERN_CHECK(pipe(in) == 0 && pipe(out) == 0);
@@ -57,7 +80,8 @@ void store_server_start(struct store_server *server, const char *script)
         dup2(out[1], 1);
         close(in[1]);
         close(out[0]);
-        execlp("python3", "python3", script, (char *)NULL);
+        execlp("python3", "python3", script, pem != NULL ? "--tls" : (char *)NULL, pem,
+               (char *)NULL);
         _exit(127);
     }
     close(in[0]);
@@ -67,8 +91,28 @@ void store_server_start(struct store_server *server, const char *script)
     int port = 0;
     TERN_CHECK(file != NULL && fscanf(file, "%d", &port) == 1);
     fclose(file);
-    snprintf(server->base, sizeof server->base, "http://127.0.0.1:%d", port);
-    set_environment(server);
+    snprintf(server->base, sizeof server->base, "http%s://127.0.0.1:%d", pem != NULL ? "s" : "",
+             port);
+    store_server_use(server);
+}
+
+void store_server_start(struct store_server *server, const char *script)
+{
+    start(server, script, NULL);
+}
+
+void store_server_start_tls(struct store_server *server, const char *script, const char *folder)
+{
+    char command[1024], pem[256];
+    snprintf(pem, sizeof pem, "%s/server.pem", folder);
+    snprintf(
+        command, sizeof command,
+        "cd '%s' && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 "
+        "-subj /CN=tern-test -addext subjectAltName=IP:127.0.0.1 -keyout key.pem -out cert.pem "
+        "2>openssl.log && cat key.pem cert.pem >server.pem",
+        folder);
+    TERN_CHECK(system(command) == 0);
+    start(server, script, pem);
 }
 
 void store_server_stop(struct store_server *server)
@@ -116,6 +160,27 @@ bool store_server_shows(const struct store_server *server, const char *path, con
     bool is_shown = page.data != NULL && strstr(page.data, what) != NULL;
     tern_text_fini(&page);
     return is_shown;
+}
+
+struct store_sweep store_sweep_begin(int count)
+{
+    const char *first_text = getenv("SWEEP_FIRST"), *count_text = getenv("SWEEP_COUNT");
+    return (struct store_sweep){
+        .first = first_text != NULL ? atoi(first_text) : 0,
+        .count = count_text != NULL ? atoi(count_text) : count,
+        .started = tern_clock_seconds(),
+    };
+}
+
+void store_sweep_tick(const struct store_sweep *sweep, int seed)
+{
+    int done = seed - sweep->first + 1;
+    double seconds = tern_clock_seconds() - sweep->started;
+    if (sweep->count >= SWEEP_LONG && done % (sweep->count / SWEEP_LINES) == 0) {
+        printf("seed %d: %d of %d in %.0f s, %.0f s to go\n", seed, done, sweep->count, seconds,
+               seconds / done * (sweep->count - done));
+        fflush(stdout);
+    }
 }
 
 void store_fill(uint8_t *out, size_t bytes, uint64_t seed)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """store_server.py - an object store for tests, with faults on demand: S3, Google's and Azure's dialects over HTTP.
 
-    store_server.py [--port-file FILE]      serves on 127.0.0.1 until it is killed or its stdin ends
+    store_server.py [--port-file FILE] [--tls PEM]      serves on 127.0.0.1 until it is killed or its stdin ends
 
-Prints its port on the first line of stdout. Objects are in memory. Signatures are checked: SigV4 of tern/secret (region any), the GOOG4
+Prints its port on the first line of stdout; with --tls, a key and a certificate in one file, it speaks TLS alone. Objects are in memory. Signatures are checked: SigV4 of tern/secret (region any), the GOOG4
 form and bearer tokens for Google (bucket names that begin with "gs-"), SharedKey for Azure (account "ternaccount", below /ternaccount/).
 Checksums that a request states are compared with its body. Listings are paged by PAGE names, so that paging is always walked.
 
@@ -12,7 +12,9 @@ Faults: POST /_control with JSON {"rules": [...]} or {"seed": N, "rate": R, "act
 Actions: 500, 503, 429, cut (no answer, nothing done), lost (done, no answer), half (an answer cut in the middle), stall (done, the answer
 never comes), slow (a second late), error200 (200 with <Error>), expired, skewed, gone (403 for good), full (507).
 GET /_log: the requests so far, one a line, with what was answered. GET /_state: objects and unfinished uploads as JSON.
-/_http/NAME: misbehaviour for the HTTP client alone. /latest/..., /computeMetadata/..., /metadata/...: metadata servers with short-lived logins.
+/_http/NAME: misbehaviour for the HTTP client alone. /latest/..., /computeMetadata/..., /metadata/...: metadata servers with short-lived logins;
+/sts/ and /tenant/... give keys for the web identity "web-N", /pod/... for the authorization "pod-N", N as "identity" of /_control says (0). Keys of a
+session are "session"/secret, and believed only with the session's token.
 """
 import argparse
 import base64
@@ -21,6 +23,7 @@ import hmac
 import json
 import random
 import re
+import ssl
 import sys
 import threading
 import time
@@ -50,6 +53,7 @@ class State:
         self.next_id = 0
         self.roles = 0  # role credentials handed out
         self.role_seconds = 3600
+        self.identity = 0
         self.stalled = threading.Event()
 
     def fault(self, line):
@@ -104,10 +108,13 @@ class Handler(BaseHTTPRequestHandler):
         if split.path.startswith("/_"):
             self.inner(split.path)
             return
-        if split.path.startswith(("/latest/", "/computeMetadata/", "/metadata/", "/token")):
+        if split.path.startswith(("/latest/", "/computeMetadata/", "/metadata/", "/token", "/pod/", "/tenant/")):
             self.metadata(split, body)
             return
         action = STATE.fault(f"{self.command} {self.path}")
+        if split.path == "/sts/":
+            self.sts(body, action)
+            return
         self.note = action or ""
         self.run(split, body, action)
 
@@ -183,6 +190,7 @@ class Handler(BaseHTTPRequestHandler):
             STATE.rate = wish.get("rate", 0.0)
             STATE.actions = wish.get("actions", [])
             STATE.role_seconds = wish.get("role_seconds", STATE.role_seconds)
+            STATE.identity = wish.get("identity", STATE.identity)
             if wish.get("reset"):
                 STATE.objects.clear()
                 STATE.uploads.clear()
@@ -245,9 +253,40 @@ class Handler(BaseHTTPRequestHandler):
 
     # ---- metadata ----
 
+    def new_session(self):
+        with STATE.lock:
+            STATE.roles += 1
+            return {"AccessKeyId": "session", "SecretAccessKey": SECRET, "Token": f"session-{STATE.roles}",
+                    "Expiration": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + STATE.role_seconds))}
+
+    def sts(self, body, action):
+        form = {name: values[0] for name, values in urllib.parse.parse_qs(body.decode()).items()}
+        refusal = None
+        if action in ("500", "503"):
+            refusal = (int(action), "ServiceUnavailable")
+        elif self.command != "POST" or form.get("Action") != "AssumeRoleWithWebIdentity" or form.get("Version") != "2011-06-15":
+            refusal = (400, "InvalidAction")
+        elif form.get("WebIdentityToken") != f"web-{STATE.identity}":
+            refusal = (400, "InvalidIdentityToken")
+        elif form.get("RoleArn") != "arn:aws:iam::123456789012:role/tern" or not form.get("RoleSessionName"):
+            refusal = (403, "AccessDenied")
+        if action == "cut":
+            self.cut()
+        elif action == "junk":
+            self.answer(200, "<html>not for you</html")
+        elif refusal:
+            self.answer(refusal[0], f"<ErrorResponse><Error><Type>Sender</Type><Code>{refusal[1]}</Code><Message>by the test</Message>"
+                                    "</Error><RequestId>r</RequestId></ErrorResponse>")
+        else:
+            keys = self.new_session()
+            keys["SessionToken"] = keys.pop("Token")
+            rows = "".join(f"<{name}>{escape(value)}</{name}>" for name, value in keys.items())
+            self.answer(200, '<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">'
+                             f"<AssumeRoleWithWebIdentityResult><Audience>a</Audience><Credentials>{rows}</Credentials>"
+                             "</AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>")
+
     def metadata(self, split, body):
         path = split.path
-        expires = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + STATE.role_seconds))
         if path == "/latest/api/token" and self.command == "PUT":
             self.answer(200, "metadata-token")
         elif path.startswith("/latest/meta-data/iam/security-credentials/"):
@@ -256,15 +295,22 @@ class Handler(BaseHTTPRequestHandler):
             elif path.endswith("/"):
                 self.answer(200, "the-role")
             else:
-                STATE.roles += 1
-                self.answer(200, json.dumps({"Code": "Success", "AccessKeyId": ACCESS, "SecretAccessKey": SECRET,
-                                             "Token": f"session-{STATE.roles}", "Expiration": expires}))
+                self.answer(200, json.dumps({"Code": "Success", **self.new_session()}))
+        elif path.startswith("/pod/"):
+            ok = self.headers.get("Authorization") == f"pod-{STATE.identity}"
+            self.answer(200 if ok else 401, json.dumps(self.new_session() if ok else {"code": "AccessDenied"}))
         elif path.endswith("/service-accounts/default/token"):
             ok = self.headers.get("Metadata-Flavor") == "Google"
             self.answer(200 if ok else 403, json.dumps({"access_token": "bearer-token", "expires_in": 3600}))
         elif path == "/metadata/identity/oauth2/token":
             ok = self.headers.get("Metadata") == "true" and "resource" in split.query
             self.answer(200 if ok else 400, json.dumps({"access_token": "bearer-token", "expires_in": "3600"}))
+        elif path == "/tenant/oauth2/v2.0/token":
+            form = {name: values[0] for name, values in urllib.parse.parse_qs(body.decode()).items()}
+            ok = form == {"grant_type": "client_credentials", "client_id": "client", "client_assertion": f"web-{STATE.identity}",
+                          "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
+                          "scope": "https://storage.azure.com/.default"}
+            self.answer(200 if ok else 401, json.dumps({"access_token": "bearer-token", "expires_in": 3600}))
         elif path == "/token":
             form = urllib.parse.parse_qs(body.decode())
             ok = len(form.get("assertion", [""])[0].split(".")) == 3
@@ -281,7 +327,9 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(403, "AccessDenied", "no signature")
         kind, access, day, region, service, last, names, signature = match.groups()
         prefix = "x-goog" if kind == "GOOG4" else "x-amz"
-        if access != ACCESS or last != kind.lower():
+        session = self.headers.get("x-amz-security-token", "")
+        is_known = access == "session" and re.fullmatch(r"session-\d+", session) and int(session[8:]) <= STATE.roles
+        if (access != ACCESS and not is_known) or last != kind.lower():
             raise Refused(403, "InvalidAccessKeyId", access)
         stamp = self.headers.get(f"{prefix}-date", "")
         given = self.headers.get(f"{prefix}-content-sha256", "")
@@ -519,8 +567,13 @@ class Server(ThreadingHTTPServer):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--port-file")
+    parser.add_argument("--tls")
     args = parser.parse_args()
     server = Server(("127.0.0.1", 0), Handler)
+    if args.tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(args.tls)
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     port = server.server_address[1]
     if args.port_file:
         with open(args.port_file + ".tmp", "w") as file:

@@ -369,6 +369,227 @@ static void test_renewal(void **state)
     tern_store_close(store);
 }
 
+/* ---- where logins come from ---- */
+
+static void set(const char *name, const char *value)
+{
+    if (value != NULL) {
+        setenv(name, value, 1);
+    } else {
+        unsetenv(name);
+    }
+}
+
+static void set_keys(bool are_there)
+{
+    set("AWS_ACCESS_KEY_ID", are_there ? "tern" : NULL);
+    set("AWS_SECRET_ACCESS_KEY", are_there ? "secret" : NULL);
+}
+
+/* What becomes of a HEAD of nothing with the environment as it is: NOT_FOUND is the good answer. */
+static tern_status try_login(const char *url)
+{
+    struct tern_store_options options = {
+        .pause_seconds = 0.01, .retry_seconds = 0.3, .stall_seconds = 1};
+    struct tern_store_info info;
+    struct tern_store *store;
+    TERN_RETURN_IF_ERR(tern_store_open(url, &options, &store));
+    tern_status status = tern_store_head(store, "nothing", &info);
+    tern_store_close(store);
+    return status;
+}
+
+static void expect_login(const char *url, tern_status expected, const char *words)
+{
+    tern_status status = try_login(url);
+    if (status != expected || strstr(tern_detail(), words) == NULL) {
+        fail_msg("%s: %s (status %d), expected status %d and '%s'", url, tern_detail(), status,
+                 expected, words);
+    }
+}
+
+/* A role for the token of a file, as pods of EKS have it. */
+static void test_web_identity(void **state)
+{
+    (void)state;
+    static const char url[] = "s3://bucket/web";
+    char path[256];
+    struct tern_store *store;
+    snprintf(path, sizeof path, "%s", path_of("web"));
+    set_keys(false);
+    set("AWS_WEB_IDENTITY_TOKEN_FILE", path);
+    expect_login(url, TERN_ERR_CONFIG, "AWS_WEB_IDENTITY_TOKEN_FILE: ");
+    write_file(path, "\n", 1);
+    expect_login(url, TERN_ERR_CONFIG, "is empty");
+    write_file(path, "web-7\n", 6);
+    expect_login(url, TERN_ERR_CONFIG, "/sts/: 400 InvalidIdentityToken: by the test");
+    store_server_control(&g_server, "{\"identity\": 7}");
+    expect_login(url, TERN_ERR_NOT_FOUND, "");
+    set("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/other");
+    expect_login(url, TERN_ERR_CONFIG, "403 AccessDenied");
+    set("AWS_ROLE_ARN", NULL);
+    expect_login(url, TERN_ERR_CONFIG, "AWS_ROLE_ARN is not");
+    set("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/tern");
+    static const char *const passing[] = {"503", "500", "cut", "junk"};
+    for (size_t i = 0; i < sizeof passing / sizeof passing[0]; i++) {
+        char rule[128];
+        snprintf(rule, sizeof rule,
+                 "{\"rules\": [{\"match\": \"POST /sts/\", \"action\": \"%s\", \"times\": 2}]}",
+                 passing[i]);
+        store_server_control(&g_server, rule);
+        expect_login(url, TERN_ERR_NOT_FOUND, "");
+    }
+    store_server_control(&g_server, "{\"role_seconds\": 10}"); /* always about to expire */
+    must(tern_store_open(url, NULL, &store));
+    must(tern_store_put(store, "a", "x", 1, false));
+    write_file(path, "web-8", 5); /* the token is renewed, too */
+    store_server_control(&g_server, "{\"identity\": 8}");
+    must(tern_store_put(store, "b", "x", 1, false));
+    store_server_control(&g_server,
+                         "{\"reset\": true, \"rules\": [{\"match\": \"/sts/\", \"action\": "
+                         "\"503\", \"times\": 1000}]}");
+    must(tern_store_put(store, "c", "x", 1, false)); /* the keys still hold */
+    must(tern_store_put(store, "d", "x", 1, false));
+    struct tern_text log;
+    int asked = 0;
+    store_server_get(&g_server, "/_log", &log);
+    for (const char *at = log.data; (at = strstr(at, "POST /sts/")) != NULL; at++) {
+        asked++;
+    }
+    tern_text_fini(&log);
+    assert_int_equal(asked, 1); /* and it is not asked each time */
+    store_server_control(&g_server, "{\"reset\": true, \"role_seconds\": 3600, \"identity\": 0}");
+    tern_store_close(store);
+    set("AWS_WEB_IDENTITY_TOKEN_FILE", NULL);
+    set_keys(true);
+}
+
+/* A container's own credentials: ECS, and EKS Pod Identity. */
+static void test_container(void **state)
+{
+    (void)state;
+    static const char url[] = "s3://bucket/pod";
+    static const char *const far[] = {"http://example.com/",
+                                      "http://127.0.0.1.example.com/",
+                                      "http://127.0.0.1@example.com/",
+                                      "http://[::1].example.com/",
+                                      "ftp://127.0.0.1/",
+                                      "http://169.254.170.22/"};
+    char full[128], path[256];
+    snprintf(full, sizeof full, "%s/pod/v1", g_server.base);
+    snprintf(path, sizeof path, "%s", path_of("pod"));
+    set_keys(false);
+    set("AWS_CONTAINER_CREDENTIALS_FULL_URI", full);
+    set("AWS_CONTAINER_AUTHORIZATION_TOKEN", "pod-0");
+    expect_login(url, TERN_ERR_NOT_FOUND, "");
+    set("AWS_CONTAINER_AUTHORIZATION_TOKEN", "wrong");
+    expect_login(url, TERN_ERR_IO, "the container's credentials: answered with 401");
+    set("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", path); /* comes first */
+    expect_login(url, TERN_ERR_CONFIG, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE: ");
+    write_file(path, "pod-0\n", 6);
+    expect_login(url, TERN_ERR_NOT_FOUND, "");
+    for (size_t i = 0; i < sizeof far / sizeof far[0]; i++) {
+        set("AWS_CONTAINER_CREDENTIALS_FULL_URI", far[i]);
+        expect_login(url, TERN_ERR_CONFIG, "an address of this machine");
+    }
+    set("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "/pod/v1"); /* comes first */
+    expect_login(url, TERN_ERR_NOT_FOUND, "");
+    set("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", ".example.com/");
+    expect_login(url, TERN_ERR_CONFIG, "expected a path");
+    set("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", NULL);
+    set("AWS_CONTAINER_CREDENTIALS_FULL_URI", NULL);
+    set("AWS_CONTAINER_AUTHORIZATION_TOKEN", NULL);
+    set("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", NULL);
+    set_keys(true);
+}
+
+/* The same on AKS. */
+static void test_federated(void **state)
+{
+    (void)state;
+    static const char url[] = "az://box-bearer/p";
+    char path[256];
+    snprintf(path, sizeof path, "%s", path_of("federated"));
+    const char *key = getenv("AZURE_STORAGE_KEY");
+    char *kept = tern_strdup("test", key);
+    set("AZURE_STORAGE_KEY", NULL);
+    set("AZURE_FEDERATED_TOKEN_FILE", path);
+    set("AZURE_AUTHORITY_HOST", g_server.base);
+    set("AZURE_CLIENT_ID", "client");
+    set("AZURE_TENANT_ID", NULL);
+    expect_login(url, TERN_ERR_CONFIG, "AZURE_TENANT_ID is not");
+    set("AZURE_TENANT_ID", "tenant");
+    expect_login(url, TERN_ERR_CONFIG, "AZURE_FEDERATED_TOKEN_FILE: ");
+    write_file(path, "web-0\n", 6);
+    expect_login(url, TERN_ERR_NOT_FOUND, "");
+    write_file(path, "web-1\n", 6);
+    expect_login(url, TERN_ERR_IO, "the token of the workload's identity: answered with 401");
+    set("AZURE_FEDERATED_TOKEN_FILE", NULL);
+    set("AZURE_STORAGE_KEY", kept);
+    tern_free(kept);
+}
+
+/* No credentials anywhere: said at once, and where they were looked for. */
+static void test_no_login(void **state)
+{
+    (void)state;
+    set_keys(false);
+    set("AWS_EC2_METADATA_DISABLED", "true");
+    expect_login("s3://bucket/none", TERN_ERR_CONFIG,
+                 "no credentials: neither AWS_ACCESS_KEY_ID nor");
+    set("AWS_EC2_METADATA_DISABLED", NULL);
+    set_keys(true);
+}
+
+/* A file of the login that is not there is no object that is not there: that would be an empty bucket. */
+static void test_missing_login(void **state)
+{
+    (void)state;
+    set("GS_ACCESS_KEY_ID", NULL);
+    set("GS_SECRET_ACCESS_KEY", NULL);
+    set("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent/key.json");
+    expect_login("gs://gs-bearer/p", TERN_ERR_CONFIG, "/nonexistent/key.json");
+    set("GOOGLE_APPLICATION_CREDENTIALS", NULL);
+    set("GS_ACCESS_KEY_ID", "tern");
+    set("GS_SECRET_ACCESS_KEY", "secret");
+}
+
+/* A store whose certificate nobody vouches for gets nothing, and is not asked again and again. */
+static void test_tls(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *url, *variable;
+    } rows[] = {{"s3://bucket/tls", "SSL_CERT_FILE"},
+                {"s3://bucket/tls", "AWS_CA_BUNDLE"},
+                {"gs://gs-keys/tls", "SSL_CERT_FILE"},
+                {"az://box/tls", "SSL_CERT_FILE"}};
+    struct store_server server;
+    char cert[256];
+    store_server_start_tls(&server, STORE_SERVER, g_folder);
+    snprintf(cert, sizeof cert, "%s", path_of("cert.pem"));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        expect_login(rows[i].url, TERN_ERR_CONFIG,
+                     "certificate is not believed: SSL certificate "
+                     "problem: self-signed certificate");
+        assert_null(strstr(tern_detail(), "given up after"));
+        set(rows[i].variable, cert);
+        struct tern_store *store = open_kind(&(struct kind){.url = rows[i].url});
+        round_trip(store);
+        only_once(store);
+        tern_store_close(store);
+        set(rows[i].variable, NULL);
+    }
+    set("AWS_CA_BUNDLE", "/nonexistent.pem");
+    expect_login("s3://bucket/tls", TERN_ERR_CONFIG, "AWS_CA_BUNDLE: found '/nonexistent.pem'");
+    set("AWS_CA_BUNDLE", NULL);
+    set("SSL_CERT_FILE", path_of("openssl.log")); /* no PEM */
+    expect_login("s3://bucket/tls", TERN_ERR_CONFIG, "certificate is not believed");
+    set("SSL_CERT_FILE", NULL);
+    store_server_stop(&server);
+    store_server_use(&g_server);
+}
+
 /* An upload that was broken off is gone on with: only what is missing is sent. */
 static void test_resume(void **state)
 {
@@ -458,8 +679,7 @@ static void test_cancel(void **state)
 static void test_random_schedules(void **state)
 {
     (void)state;
-    const char *count_text = getenv("SWEEP_COUNT");
-    int count = count_text != NULL ? atoi(count_text) : 30;
+    const struct store_sweep sweep = store_sweep_begin(30);
     static uint8_t data[BYTES];
     char up[256], down[256], json[256];
     snprintf(up, sizeof up, "%s", path_of("up"));
@@ -467,7 +687,7 @@ static void test_random_schedules(void **state)
     struct tern_store_options options = {
         .parallel = 3, .pause_seconds = 0.002, .retry_seconds = 2, .stall_seconds = 0.3};
     int done = 0;
-    for (int seed = 0; seed < count; seed++) {
+    for (int seed = sweep.first; seed < sweep.first + sweep.count; seed++) {
         const struct kind *kind = &g_kinds[seed % 3 == 2 ? 4 : seed % 3 == 1 ? 2 : 0];
         size_t bytes = 1 + tern_random_u64((uint64_t)seed, 1, 0) % BYTES;
         struct tern_store *store;
@@ -503,9 +723,10 @@ static void test_random_schedules(void **state)
         must(tern_store_remove_uploads(store, "", &removed));
         assert_true(store_server_shows(&g_server, "/_state", "\"uploads\": []"));
         tern_store_close(store);
+        store_sweep_tick(&sweep, seed);
     }
-    print_message("%d of %d uploads done\n", done, count);
-    assert_true(done > count / 4);
+    print_message("%d of %d uploads done\n", done, sweep.count);
+    assert_true(done > sweep.count / 4);
 }
 
 static int start(void **state)
@@ -529,11 +750,14 @@ static int stop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_kind), cmocka_unit_test(test_bad_urls),
-        cmocka_unit_test(test_each_fault), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_gives_up),   cmocka_unit_test(test_renewal),
-        cmocka_unit_test(test_resume),     cmocka_unit_test(test_rate),
-        cmocka_unit_test(test_cancel),     cmocka_unit_test(test_random_schedules),
+        cmocka_unit_test(test_every_kind),    cmocka_unit_test(test_bad_urls),
+        cmocka_unit_test(test_each_fault),    cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_gives_up),      cmocka_unit_test(test_renewal),
+        cmocka_unit_test(test_web_identity),  cmocka_unit_test(test_container),
+        cmocka_unit_test(test_federated),     cmocka_unit_test(test_no_login),
+        cmocka_unit_test(test_missing_login), cmocka_unit_test(test_tls),
+        cmocka_unit_test(test_resume),        cmocka_unit_test(test_rate),
+        cmocka_unit_test(test_cancel),        cmocka_unit_test(test_random_schedules),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

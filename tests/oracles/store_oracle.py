@@ -261,6 +261,27 @@ def check_rules(server, folder):
     require(not server.client.list_multipart_uploads(Bucket="bucket").get("Uploads"), server.name, "an upload is left")
 
 
+def check_web_identity(server, folder):
+    """A role for a web identity, as pods of EKS have it: moto's Security Token Service hands out keys, and its S3 believes them only."""
+    arn = "arn:aws:iam::123456789012:role/pods"
+    iam = boto3.client("iam", endpoint_url=f"http://127.0.0.1:{server.port}", region_name="us-east-1",
+                       aws_access_key_id=server.access, aws_secret_access_key=server.secret)
+    iam.create_role(RoleName="pods", AssumeRolePolicyDocument="{}")
+    iam.put_role_policy(RoleName="pods", PolicyName="all", PolicyDocument=json.dumps(
+        {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}))
+    with open(f"{folder}/token", "w") as file:
+        file.write("a.web.token\n")
+    data = make(f"{folder}/up", PART + 1, 7)
+    own = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_WEB_IDENTITY_TOKEN_FILE": f"{folder}/token", "AWS_ROLE_ARN": arn}
+    good(server, "put", "by-role", f"{folder}/up", **own)
+    seen = server.client.get_object(Bucket="bucket", Key="p/by-role")["Body"].read()
+    require(seen == data, server.name, "by a role: boto3 reads something else")
+    iam.put_role_policy(RoleName="pods", PolicyName="all", PolicyDocument=json.dumps(
+        {"Version": "2012-10-17", "Statement": [{"Effect": "Deny", "Action": "*", "Resource": "*"}]}))
+    refused = server.tool("put", "by-role", f"{folder}/up", **own)
+    require(refused.returncode == 1 and "AccessDenied" in refused.stderr, server.name, "a role that may nothing:", refused.stderr)
+
+
 def check_schedules(server, proxy, folder, count):
     up, down = f"{folder}/up", f"{folder}/down"
     for seed in range(count):
@@ -332,6 +353,8 @@ def main():
         try:
             check_objects(server, place)
             check_rules(server, place)
+            if name == "moto":
+                check_web_identity(server, place)
             print(f"{name}: objects, keys, listings and rules as boto3 sees them")
             count = int(os.environ.get("SWEEP_COUNT", "12"))
             check_schedules(server, proxy, place, count)
