@@ -7,6 +7,10 @@
  *                                           there is none: the checkpoint exists if and only if
  *                                           this does
  *
+ *   URL/id                                  whose they are: the 16 hexadecimal digits of the run's own
+ *                                           id and a line feed; put before the first checkpoint, and
+ *                                           only if there is none. Older ones have none.
+ *
  * What a launch that died left (files without a manifest, uploads never completed) is removed by
  * tern_remote_clean. */
 #ifndef TERN_IO_REMOTE_H
@@ -15,6 +19,18 @@
 #include "io/checkpoint.h"
 #include "io/store.h"
 
+enum {
+    TERN_REMOTE_ID_BYTES = 17
+};
+
+/* Whose checkpoints the store holds. TERN_ERR_NOT_FOUND: it doesn't say; TERN_ERR_CORRUPT: URL/id is
+ * no id. */
+TERN_MUST_CHECK tern_status tern_remote_owner(struct tern_store *store,
+                                              char id_out[TERN_REMOTE_ID_BYTES]);
+/* The store is of the run `id` from now on, if it is nobody's; *owner_out: whose it is then. */
+TERN_MUST_CHECK tern_status tern_remote_claim(struct tern_store *store,
+                                              const char *id,
+                                              char owner_out[TERN_REMOTE_ID_BYTES]);
 /* Puts one file of a checkpoint: path is where it is here. Again is free: what is there already in
  * full is not sent. *sent_out, if not NULL: bytes that were. */
 TERN_MUST_CHECK tern_status tern_remote_push(struct tern_store *store,

@@ -4,8 +4,10 @@
 #include "io/file.h"
 #include "io/remote.h"
 #include "launch/options.h"
+#include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/text.h"
+#include "runtime/train/owner.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -130,6 +132,9 @@ static tern_status pull(struct tern_store *store, int64_t step, const char *run_
     TERN_RETURN_IF_ERR(tern_file_make_folder(run_dir));
     TERN_RETURN_IF_ERR(tern_ckpt_lock(run_dir, &lock));
     tern_status status = step >= 0 ? TERN_OK : tern_remote_find(store, &step);
+    if (status == TERN_OK && tern_owner_adopt(store, run_dir) != TERN_OK) {
+        tern_log_warn("the run can't go on from here: %s", tern_detail());
+    }
     if (status == TERN_OK) {
         status = tern_remote_pull(store, step, run_dir, &bytes);
     }

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 enum {
-    ID_DIGITS = 16,
+    ID_DIGITS = TERN_MEMORY_ID_BYTES - 1,
     NAME_BYTES = 65,
     FILE_BYTES_MAX = 4096
 };
@@ -47,25 +47,35 @@ static tern_status named_key(const char *run_dir, const char *name, uint64_t *ou
     return TERN_OK;
 }
 
-static tern_status id_key(const char *run_dir, uint64_t *out)
+tern_status tern_memory_run_id(const char *run_dir, char out[TERN_MEMORY_ID_BYTES])
 {
     char path[TERN_PATH_BYTES];
-    struct stat info;
-    char *id = NULL;
+    char *text = NULL;
     size_t bytes = 0;
     TERN_RETURN_IF_ERR(tern_path_join(path, run_dir, "id"));
-    TERN_RETURN_IF_ERR(tern_file_read(path, FILE_BYTES_MAX, &id, &bytes));
+    TERN_RETURN_IF_ERR(tern_file_read(path, FILE_BYTES_MAX, &text, &bytes));
     tern_status status = TERN_OK;
-    if (bytes != ID_DIGITS + 1 || strspn(id, "0123456789abcdef") != ID_DIGITS) {
+    if (bytes != ID_DIGITS + 1 || strspn(text, "0123456789abcdef") != ID_DIGITS) {
         status =
             tern_fail(TERN_ERR_CORRUPT, "'%s': expected %d hexadecimal digits", path, ID_DIGITS);
-    } else if (stat(path, &info) != 0) {
-        status = tern_fail_errno(TERN_ERR_IO, errno, "cannot look at '%s'", path);
     } else {
-        *out = tern_hash_u64(id, ID_DIGITS, (uint64_t)info.st_ino);
+        snprintf(out, TERN_MEMORY_ID_BYTES, "%.*s", ID_DIGITS, text);
     }
-    tern_free(id);
+    tern_free(text);
     return status;
+}
+
+static tern_status id_key(const char *run_dir, uint64_t *out)
+{
+    char path[TERN_PATH_BYTES], id[TERN_MEMORY_ID_BYTES];
+    struct stat info;
+    TERN_RETURN_IF_ERR(tern_memory_run_id(run_dir, id));
+    TERN_RETURN_IF_ERR(tern_path_join(path, run_dir, "id"));
+    if (stat(path, &info) != 0) {
+        return tern_fail_errno(TERN_ERR_IO, errno, "cannot look at '%s'", path);
+    }
+    *out = tern_hash_u64(id, ID_DIGITS, (uint64_t)info.st_ino);
+    return TERN_OK;
 }
 
 tern_status tern_memory_run_key(const char *run_dir, uint64_t *out)
@@ -77,17 +87,28 @@ tern_status tern_memory_run_key(const char *run_dir, uint64_t *out)
 
 /* ---- opening ---- */
 
+tern_status tern_memory_run_adopt(const char *run_dir, const char *id)
+{
+    char path[TERN_PATH_BYTES], text[TERN_MEMORY_ID_BYTES + 1];
+    snprintf(text, sizeof text, "%s\n", id);
+    TERN_RETURN_IF_ERR(tern_path_join(path, run_dir, "id"));
+    return tern_file_replace(path, text, ID_DIGITS + 1);
+}
+
+/* If there is none, or what no launch writes. */
 static tern_status make_id(const char *run_dir)
 {
-    char path[TERN_PATH_BYTES];
-    char text[ID_DIGITS + 2];
+    char id[TERN_MEMORY_ID_BYTES];
     uint64_t number;
+    tern_status status = tern_memory_run_id(run_dir, id);
+    if (status != TERN_ERR_NOT_FOUND && status != TERN_ERR_CORRUPT) {
+        return status;
+    }
     if (getrandom(&number, sizeof number, 0) != (ssize_t)sizeof number) {
         return tern_fail_errno(TERN_ERR_STATE, errno, "cannot draw an id for the run");
     }
-    snprintf(text, sizeof text, "%016llx\n", (unsigned long long)number);
-    TERN_RETURN_IF_ERR(tern_path_join(path, run_dir, "id"));
-    return tern_file_replace(path, text, ID_DIGITS + 1);
+    snprintf(id, sizeof id, "%016llx", (unsigned long long)number);
+    return tern_memory_run_adopt(run_dir, id);
 }
 
 static tern_status check_name(const char *name)
@@ -155,12 +176,8 @@ static tern_status find_key(const char *run_dir,
         out->key.config = name->config;
         out->is_lost = !has_begun;
     }
-    tern_status status = tern_memory_run_key(run_dir, &out->key.run);
-    if (status == TERN_ERR_NOT_FOUND || status == TERN_ERR_CORRUPT) {
-        TERN_RETURN_IF_ERR(make_id(run_dir));
-        status = tern_memory_run_key(run_dir, &out->key.run);
-    }
-    return status;
+    TERN_RETURN_IF_ERR(make_id(run_dir)); /* of one with a name, too: a bucket knows it by the id */
+    return tern_memory_run_key(run_dir, &out->key.run);
 }
 
 tern_status tern_memory_run_open(const char *run_dir,

@@ -15,7 +15,8 @@
 #include "runtime/reclaim/segment.h"
 
 enum {
-    TERN_MEMORY_TRUSTED_MAX = 2
+    TERN_MEMORY_TRUSTED_MAX = 2,
+    TERN_MEMORY_ID_BYTES = 17 /* 16 digits and a NUL */
 };
 
 /* What the user says of the run. */
@@ -31,6 +32,11 @@ struct tern_memory_run {
     char trusted[TERN_MEMORY_TRUSTED_MAX][TERN_SEGMENT_LAUNCH_BYTES]; /* "": none */
 };
 
+/* What RUN/id says. TERN_ERR_NOT_FOUND: nothing; TERN_ERR_CORRUPT: no id. */
+TERN_MUST_CHECK tern_status tern_memory_run_id(const char *run_dir, char out[TERN_MEMORY_ID_BYTES]);
+/* Rank 0, who holds the lock of the directory, before it opens the run: from now on the directory is of the run of this
+ * id, 16 hexadecimal digits, that goes on from elsewhere. Durable. */
+TERN_MUST_CHECK tern_status tern_memory_run_adopt(const char *run_dir, const char *id);
 /* The hash that stands for a run directory. TERN_ERR_NOT_FOUND: it has neither id nor name. */
 TERN_MUST_CHECK tern_status tern_memory_run_key(const char *run_dir, uint64_t *out);
 /* Rank 0, who holds the lock of the directory: makes the id if there is none, reads whom to trust. A name has 1 to 64

@@ -106,6 +106,7 @@ static tern_status prepare_run_dir(struct tern_job *job, const struct tern_train
         TERN_RETURN_IF_ERR(tern_run_dir_name(&job->run, options->launch_id));
     }
     TERN_RETURN_IF_ERR(tern_run_dir_record(&job->run, 0, "running", 0, "started"));
+    TERN_RETURN_IF_ERR(tern_mirror_adopt(job->mirror, job->run.path));
     TERN_RETURN_IF_ERR(open_memory_run(job, options->run_id));
     TERN_RETURN_IF_ERR(tern_ckpt_clean(job->run.path));
     int existing = 0;
@@ -133,6 +134,8 @@ static bool has_notice(const struct tern_job *job, const char *name)
 /* Rank 0 prepares; the others learn its path and launch id. */
 static tern_status open_run_dir(struct tern_job *job, const struct tern_train_options *options)
 {
+    TERN_RETURN_IF_ERR(tern_agree(
+        job->comm, tern_mirror_create(&job->config.checkpoint, job->comm, &job->mirror)));
     tern_status status = job->comm->rank == 0 ? prepare_run_dir(job, options) : TERN_OK;
     TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
     struct tern_run_dir mine = job->run;

@@ -8,6 +8,7 @@
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
 #include "runtime/base/thread.h"
+#include "runtime/train/owner.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -44,6 +45,7 @@ struct tern_mirror {
     int64_t there;   /* rank 0: newest step that the bucket has; -1 unknown */
     double started;
     bool is_told;
+    bool is_claimed; /* rank 0: the bucket says that it is this run's; the thread's once it runs */
     unsigned char heard[TERN_LANES_MAX];
     char failure[TERN_STEP_NOTE_BYTES]; /* of the first rank whose shard failed */
     /* shared with the thread, under lock; step, status, reason and bytes are the thread's while it
@@ -125,10 +127,20 @@ static tern_status send_own(struct tern_mirror *mirror)
     return status;
 }
 
+/* The bucket must be this run's before there is a checkpoint in it. */
+static tern_status claim(struct tern_mirror *mirror)
+{
+    tern_status status =
+        mirror->is_claimed ? TERN_OK : tern_owner_claim(mirror->store, mirror->run_dir);
+    mirror->is_claimed = status == TERN_OK;
+    return status;
+}
+
 static tern_status commit(struct tern_mirror *mirror)
 {
     char staging[TERN_PATH_BYTES];
     int removed;
+    TERN_RETURN_IF_ERR(claim(mirror));
     TERN_RETURN_IF_ERR(staging_of(mirror, mirror->step, staging));
     tern_status status = tern_remote_commit(mirror->store, mirror->step, staging, &mirror->bytes);
     if (status == TERN_ERR_BUSY) {
@@ -278,14 +290,31 @@ tern_status tern_mirror_start(struct tern_mirror *mirror, const char *run_dir)
     return TERN_OK;
 }
 
-tern_status tern_mirror_check_empty(struct tern_mirror *mirror)
+tern_status tern_mirror_adopt(struct tern_mirror *mirror, const char *run_dir)
+{
+    return mirror != NULL ? tern_owner_adopt(mirror->store, run_dir) : TERN_OK;
+}
+
+/* A bucket that can't be written to now is claimed with the first checkpoint. */
+static tern_status claim_early(struct tern_mirror *mirror, const char *run_dir)
+{
+    snprintf(mirror->run_dir, sizeof mirror->run_dir, "%s", run_dir);
+    tern_status status = claim(mirror);
+    if (status == TERN_ERR_IO || status == TERN_ERR_NO_SPACE) {
+        tern_log_warn("%s; the run goes on, uploads will be tried", tern_detail());
+        return TERN_OK;
+    }
+    return status;
+}
+
+tern_status tern_mirror_check_empty(struct tern_mirror *mirror, const char *run_dir)
 {
     int count = 0;
     if (mirror == NULL) {
         return TERN_OK;
     }
     TERN_RETURN_IF_ERR(tern_remote_list(mirror->store, NULL, 0, &count));
-    return count == 0 ? TERN_OK
+    return count == 0 ? claim_early(mirror, run_dir)
                       : tern_fail(TERN_ERR_CONFIG,
                                   "--resume never: %s holds %d checkpoint%s of an earlier run; "
                                   "choose another checkpoint.remote",
@@ -302,7 +331,7 @@ tern_status tern_mirror_pull(struct tern_mirror *mirror,
     int removed;
     char size[TERN_TEXT_BYTES_BYTES];
     *pulled_out = -1;
-    snprintf(mirror->run_dir, sizeof mirror->run_dir, "%s", run_dir);
+    TERN_RETURN_IF_ERR(claim_early(mirror, run_dir));
     unstage(mirror, true);
     TERN_RETURN_IF_ERR(tern_remote_clean(mirror->store, INT64_MAX, &removed));
     if (removed > 0) {

@@ -32,17 +32,21 @@ TERN_MUST_CHECK tern_status tern_mirror_create(const struct tern_config_checkpoi
                                                struct tern_comm *comm,
                                                struct tern_mirror **out);
 void tern_mirror_destroy(struct tern_mirror *mirror);
+/* Rank 0, holding the run lock, before the run's id is made: an empty run directory becomes one of the
+ * run that the bucket holds (owner.h). */
+TERN_MUST_CHECK tern_status tern_mirror_adopt(struct tern_mirror *mirror, const char *run_dir);
 /* Rank 0, holding the run lock, before the run's own checkpoints are looked for a last time: fetches
  * the bucket's newest good checkpoint into RUN/ckpt when that holds none that is newer and good.
  * `local`: what tern_ckpt_find said, `local_step`: of what it found. *pulled_out: the step fetched,
- * -1 none. Removes what dead launches left in the bucket. */
+ * -1 none. Removes what dead launches left in the bucket. TERN_ERR_CONFIG: it is another run's. */
 TERN_MUST_CHECK tern_status tern_mirror_pull(struct tern_mirror *mirror,
                                              const char *run_dir,
                                              tern_status local,
                                              int64_t local_step,
                                              int64_t *pulled_out);
-/* Rank 0: TERN_ERR_CONFIG when the bucket holds checkpoints. */
-TERN_MUST_CHECK tern_status tern_mirror_check_empty(struct tern_mirror *mirror);
+/* Rank 0: TERN_ERR_CONFIG when the bucket holds checkpoints, or is another run's. */
+TERN_MUST_CHECK tern_status tern_mirror_check_empty(struct tern_mirror *mirror,
+                                                    const char *run_dir);
 /* All ranks, before the first step: starts the thread. */
 TERN_MUST_CHECK tern_status tern_mirror_start(struct tern_mirror *mirror, const char *run_dir);
 /* Rank 0: this step is committed on disk. */

@@ -29,10 +29,9 @@ static tern_status find_newest(struct tern_job *job)
 static tern_status find_checkpoint(struct tern_job *job, enum tern_resume resume, char *problem)
 {
     struct tern_job_checkpoint *found = &job->found;
-    tern_status status = tern_mirror_create(&job->config.checkpoint, job->comm, &job->mirror);
-    TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
+    tern_status status = TERN_OK;
     if (job->comm->rank == 0 && resume == TERN_RESUME_NEVER) {
-        status = tern_mirror_check_empty(job->mirror);
+        status = tern_mirror_check_empty(job->mirror, job->run.path);
     }
     if (job->comm->rank == 0 && resume != TERN_RESUME_NEVER) {
         status = find_newest(job);

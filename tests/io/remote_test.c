@@ -7,6 +7,7 @@
 #include "tests/io/checkpoint_fixture.h"
 #include "tests/io/store_fixture.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -212,15 +213,93 @@ static void test_two_launches(void **state)
     tern_store_close(store);
 }
 
+/* The first run that comes has the store. */
+static void test_owner(void **state)
+{
+    (void)state;
+    static const char first[] = "0123456789abcdef", second[] = "fedcba9876543210";
+    static const char *const no_ids[] = {"", "0123456789abcdef", "0123456789abcdeF\n",
+                                         "0123456789abcdef0\n", "0123456789abcde\n\n"};
+    struct tern_store *store = open_store(10);
+    char owner[TERN_REMOTE_ID_BYTES];
+    int64_t step;
+    int removed;
+    reset();
+    assert_int_equal(tern_remote_owner(store, owner), TERN_ERR_NOT_FOUND);
+    must(upload(store, 10)); /* of a time without ids */
+    store_server_control(&g_server,
+                         "{\"rules\": [{\"match\": \"PUT .*/id\", \"action\": \"lost\"}]}");
+    must(tern_remote_claim(store, first, owner));
+    assert_string_equal(owner, first);
+    must(tern_remote_claim(store, second, owner));
+    assert_string_equal(owner, first);
+    must(tern_remote_claim(store, first, owner));
+    assert_string_equal(owner, first);
+    must(tern_remote_clean(store, INT64_MAX, &removed)); /* the id is no leftover, nor a step */
+    assert_int_equal(removed, 0);
+    must(tern_remote_find(store, &step));
+    must(tern_remote_owner(store, owner));
+    assert_string_equal(owner, first);
+    for (size_t i = 0; i < sizeof no_ids / sizeof no_ids[0]; i++) {
+        must(tern_store_put(store, "id", no_ids[i], strlen(no_ids[i]), false));
+        assert_int_equal(tern_remote_owner(store, owner), TERN_ERR_CORRUPT);
+        assert_int_equal(tern_remote_claim(store, second, owner), TERN_ERR_CORRUPT);
+    }
+    assert_non_null(strstr(tern_detail(), "s3://bucket/run/id: expected the 16 hexadecimal"));
+    tern_store_close(store);
+}
+
+struct claimant {
+    struct tern_store *store;
+    char id[TERN_REMOTE_ID_BYTES], owner[TERN_REMOTE_ID_BYTES];
+    tern_status status;
+};
+
+static void *claim(void *arg)
+{
+    struct claimant *claimant = arg;
+    claimant->status = tern_remote_claim(claimant->store, claimant->id, claimant->owner);
+    return NULL;
+}
+
+/* Of runs that come at the same time one has it, and all know which. */
+static void test_claims_at_once(void **state)
+{
+    (void)state;
+    enum {
+        CLAIMANTS = 6
+    };
+    struct claimant claimants[CLAIMANTS];
+    pthread_t threads[CLAIMANTS];
+    reset();
+    for (int i = 0; i < CLAIMANTS; i++) {
+        claimants[i].store = open_store(10);
+        snprintf(claimants[i].id, sizeof claimants[i].id, "%016x", i);
+    }
+    for (int i = 0; i < CLAIMANTS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, claim, &claimants[i]), 0);
+    }
+    int winners = 0;
+    for (int i = 0; i < CLAIMANTS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(claimants[i].status, TERN_OK);
+        winners += strcmp(claimants[i].id, claimants[i].owner) == 0;
+        assert_string_equal(claimants[i].owner, claimants[0].owner);
+    }
+    assert_int_equal(winners, 1);
+    for (int i = 0; i < CLAIMANTS; i++) {
+        tern_store_close(claimants[i].store);
+    }
+}
+
 /* Any schedule of faults: what exists is whole, what was announced stays, and the next launch leaves
  * nothing behind. */
 static void test_random_schedules(void **state)
 {
     (void)state;
-    const char *count_text = getenv("SWEEP_COUNT");
-    int count = count_text != NULL ? atoi(count_text) : 20;
+    const struct store_sweep sweep = store_sweep_begin(20);
     int done = 0;
-    for (int seed = 0; seed < count; seed++) {
+    for (int seed = sweep.first; seed < sweep.first + sweep.count; seed++) {
         struct tern_store *store = open_store(0.2), *calm = open_store(60);
         char json[256];
         bool is_announced[STEPS + 1] = {false};
@@ -256,9 +335,10 @@ static void test_random_schedules(void **state)
         check_tidy(calm, there);
         tern_store_close(calm);
         tern_store_close(store);
+        store_sweep_tick(&sweep, seed);
     }
-    print_message("%d of %d uploads done\n", done, count * STEPS);
-    assert_true(done > count);
+    print_message("%d of %d uploads done\n", done, sweep.count * STEPS);
+    assert_true(done > sweep.count);
 }
 
 static int start(void **state)
@@ -290,10 +370,9 @@ static int stop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_two_launches),
-        cmocka_unit_test(test_random_schedules),
+        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_two_launches),   cmocka_unit_test(test_owner),
+        cmocka_unit_test(test_claims_at_once), cmocka_unit_test(test_random_schedules),
     };
     return cmocka_run_group_tests(tests, start, stop);
 }

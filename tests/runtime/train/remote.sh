@@ -45,7 +45,29 @@ grep -q "checkpoint step $((10#${at#step-})) fetched from s3://bucket/runs/a" la
 tidy "after the resumed run"
 "$TERN" checkpoint pull s3://bucket/runs/a pulled >/dev/null || fail "pull"
 [ "$(digest pulled)" = "$expected" ] || fail "pulled: digests differ"
+cmp -s run/id pulled/id || fail "the id of the run did not go with it"
 echo "ok: 2 ranks, an empty machine, 4 ranks"
+
+# Another run's bucket is not touched, whatever it is asked; without the mark of older ones it is.
+before=$(keys | sort)
+rm -rf other
+ranks 1 config.yaml --run-dir other --set train.steps=20 || fail "another run"
+for how in auto required never; do
+    code=0
+    ranks 2 config.yaml --run-dir other "${remote[@]}" --resume $how || code=$?
+    [ "$code" = 2 ] || fail "another run's bucket, --resume $how: ended with $code: $(cat last.log)"
+done
+ranks 2 config.yaml --run-dir other "${remote[@]}" && fail "another run's bucket"
+grep -q "s3://bucket/runs/a is of another run (s3://bucket/runs/a/id is $(cat run/id), other/id is $(cat other/id)); give each" last.log ||
+    fail "another run's bucket: not said: $(cat last.log)"
+[ "$(keys | sort)" = "$before" ] || fail "another run's bucket was changed"
+rm -rf run
+mv pulled run
+"$tool" remove s3://bucket/runs/a id || fail "remove the id"
+ranks 2 config.yaml --run-dir run "${remote[@]}" --set train.steps=$((steps + 20)) || fail "a bucket without an id"
+[ "$(keys | sort | grep "runs/a/id")" = bucket/runs/a/id ] || fail "a bucket without an id got none"
+control '{"reset": true}'
+echo "ok: another run's bucket"
 
 # Data and a model that lie in a store: through the cache, with the same bits.
 n=0
@@ -68,7 +90,7 @@ echo "ok: data and a model in a store"
 
 # Faults on the way up: each point kills some rank in the middle; the next launch, on what disk has, ends the run, and the
 # bucket holds whole checkpoints only.
-for round in "store.put#0 2" "store.part#1 3" "store.complete#1 2" "store.manifest 4"; do
+for round in "store.put@2#0 2" "store.part#1 3" "store.complete#1 2" "store.manifest 4"; do
     set -- $round
     control '{"reset": true}'
     rm -rf run

@@ -38,13 +38,14 @@ ask() { # PATH
     python3 -c 'import sys, urllib.request as u; sys.stdout.write(u.urlopen(sys.argv[1]).read().decode())' "$base$1"
 }
 keys() { ask /_state | python3 -c 'import json, sys; [print(k) for k in json.load(sys.stdin)["objects"]]'; }
-# What is in the bucket is checkpoints and nothing else: every step has a manifest, no upload is unfinished.
+# What is in the bucket is checkpoints, whose they are, and nothing else: every step has a manifest, no upload is unfinished.
 tidy() {
     ask /_state | python3 -c '
 import json, sys
 state = json.load(sys.stdin)
 steps = {}
 for key in state["objects"]:
+    if key.rpartition("/")[2] == "id": continue
     steps.setdefault(key.rpartition("/")[0], []).append(key.rpartition("/")[2])
 bad = [s for s, names in steps.items() if "MANIFEST.json" not in names] + state["uploads"]
 sys.exit(f"leftovers: {bad}" if bad else 0)' || fail "$1"
