@@ -36,13 +36,19 @@ static const char *make_run(const char *name, char path[TERN_PATH_BYTES])
     return path;
 }
 
-/* As a launch does it. */
-static tern_status launch(struct tern_store *store, const char *run_dir)
+/* As a launch with --run-id does it; name NULL: without. */
+static tern_status launch_as(struct tern_store *store, const char *run_dir, const char *name)
 {
     struct tern_memory_run run;
+    const struct tern_memory_name named = {.name = name, .config = 1};
     TERN_RETURN_IF_ERR(tern_owner_adopt(store, run_dir));
-    TERN_RETURN_IF_ERR(tern_memory_run_open(run_dir, "launch", &run));
+    TERN_RETURN_IF_ERR(tern_memory_run_open(run_dir, "launch", &named, &run));
     return tern_owner_claim(store, run_dir);
+}
+
+static tern_status launch(struct tern_store *store, const char *run_dir)
+{
+    return launch_as(store, run_dir, NULL);
 }
 
 static void check_same(const char *run_dir, const char *other, bool is_same)
@@ -70,6 +76,23 @@ static void test_owner(void **state)
     expect_ok(launch(store, first));
     assert_int_equal(launch(other, empty), TERN_ERR_CONFIG);
     tern_store_close(other);
+    tern_store_close(store);
+}
+
+/* A name that the user gave changes nothing of that. */
+static void test_names(void **state)
+{
+    (void)state;
+    char first[TERN_PATH_BYTES], second[TERN_PATH_BYTES], empty[TERN_PATH_BYTES];
+    struct tern_store *store = open_bucket("named");
+    expect_ok(launch_as(store, make_run("named1", first), "name"));
+    expect_ok(launch_as(store, first, "name"));
+    expect_ok(launch_as(store, make_run("named2", empty), "name"));
+    check_same(first, empty, true);
+    tern_store_close(store);
+    store = open_bucket("named-too");
+    expect_ok(launch_as(store, make_run("named3", second), "name"));
+    assert_int_equal(launch_as(store, first, "name"), TERN_ERR_CONFIG);
     tern_store_close(store);
 }
 
@@ -103,6 +126,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_owner, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_names, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_damage, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
