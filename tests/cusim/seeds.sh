@@ -1,12 +1,15 @@
 #!/bin/sh
 # seeds.sh - runs a command on the simulated CUDA, once for each of several seeds of its scheduling.
 #
-#   CUSIM_SEEDS=3 [CUSIM_SEED=1] TERN_CUDA_PLUGIN=.../libtern_cuda_sim.so seeds.sh COMMAND...
+#   [CUSIM_SEEDS=1] [CUSIM_SEED=1] TERN_CUDA_PLUGIN=.../libtern_cuda_sim.so seeds.sh COMMAND...
 #
+# Each case is run TERN_RUNS times (2: the least that shows whether another order gives other bits). Whoever changed kernels:
+#   CUSIM_SEEDS=3 TERN_RUNS=3 ctest --test-dir build/default -R conform_cusim --timeout 7200
 # Goes on to the next seed after a failure, so that the report says how many fail; exit 1 if any did.
 set -u
 first=${CUSIM_SEED:-1}
-last=$((first + ${CUSIM_SEEDS:-3} - 1))
+last=$((first + ${CUSIM_SEEDS:-1} - 1))
+export TERN_RUNS=${TERN_RUNS:-2}
 failed=
 seed=$first
 while [ "$seed" -le "$last" ]; do

@@ -20,6 +20,13 @@ int tern_runner_threads(void)
     return runs < 1 || runs > TERN_RUNNER_THREADS ? TERN_RUNNER_THREADS : runs;
 }
 
+bool tern_case_is_drawn(int number)
+{
+    const char *every = getenv("TERN_EVERY");
+    int64_t step = every != NULL ? strtoll(every, NULL, 10) : 1;
+    return step < 2 || number % step == 0;
+}
+
 static void close_runner(struct tern_runner *runner)
 {
     for (int i = 0; i < TERN_RUNNER_THREADS; i++) {

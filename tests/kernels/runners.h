@@ -12,6 +12,8 @@ enum {
 
 /* How many of them: all, or TERN_RUNS in the environment. */
 int tern_runner_threads(void);
+/* Is the case of this number (from 0, of its op) to be run? TERN_EVERY=8: each eighth, for builds that take long over one. */
+bool tern_case_is_drawn(int number);
 
 /* One backend at one level, opened with 1, 2 and 3 threads. */
 struct tern_runner {
