@@ -1,7 +1,8 @@
 #!/bin/bash
 # run.sh - installs what is missing from Debian, builds the default preset, runs the tests.
 #
-#   tests/run.sh                        everything
+#   tests/run.sh                        everything but what is labelled long
+#   tests/run.sh -L long                that
 #   tests/run.sh -L mpi -R resume       only some: arguments go to ctest
 #   tests/run.sh --install-only         packages only
 #   tests/run.sh --no-install           no packages
@@ -34,4 +35,5 @@ export OMPI_MCA_btl_vader_single_copy_mechanism=none OMPI_MCA_btl_base_warn_comp
 cmake --preset default >build-configure.log 2>&1 || { cat build-configure.log >&2; exit 1; }
 rm -f build-configure.log
 cmake --build --preset default
-ctest --test-dir build/default --output-on-failure --no-tests=error -j "$(nproc)" "$@"
+[ $# -ne 0 ] || set -- -LE long
+ctest --test-dir build/default --output-on-failure --no-tests=error -j $((2 * $(nproc))) "$@" # many mostly wait

@@ -5,7 +5,7 @@
 # and a resume on 1 to 5 ranks with the digests of the undisturbed run, every announced checkpoint still there, and nothing
 # left over. In one round of three there is a bucket too, which the test's server makes answer 500, 503, nothing or half of it
 # while the run dies, and from which alone an empty machine goes on in some. SWEEP_SEED=S repeats a sweep, SWEEP_FIRST=R begins it at round R.
-#   deaths.sh TERN STORE_SERVER.py
+#   deaths.sh TERN STORE_SERVER.py [K/N]      the K-th of N parts of the rounds, which may run side by side: they mostly wait
 store=$(realpath "${BASH_SOURCE[0]%/*}")/store.sh
 server_script=$(realpath "$2")
 sweep=$(realpath "${BASH_SOURCE[0]%/*}")/sweep.sh
@@ -16,7 +16,13 @@ export TERN_THREADS=1 TERN_MEMORY_PEER=1
 seed=${SWEEP_SEED:-1}
 count=${SWEEP_COUNT:-100}
 first=${SWEEP_FIRST:-1}
+part=${3:-1/1}
 unset SWEEP_COUNT SWEEP_SEED SWEEP_FIRST
+[[ $part =~ ^[1-9][0-9]*/[1-9][0-9]*$ ]] && [ "${part%/*}" -le "${part#*/}" ] || fail "found part '$part', expected one like 2/4"
+begin=$(((${part%/*} - 1) * count / ${part#*/}))
+count=$((${part%/*} * count / ${part#*/} - begin))
+first=$((first + begin))
+[ "$count" -gt 0 ] || fail "there is no round for part $part"
 make_data
 config llama fp32 >config.yaml
 common_args=(--set train.steps=80 --set checkpoint.every_steps=15 --set checkpoint.snapshot_every_steps=3
