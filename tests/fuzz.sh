@@ -16,7 +16,7 @@ if [ ${#names[@]} -eq 0 ]; then
 fi
 cd "$root"
 cmake --preset default -B "$build" -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DTERN_CUDA=OFF \
-    -DTERN_FUZZ=ON -DTERN_SANITIZE=address,undefined >/dev/null
+    -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS="-O1 -gline-tables-only" -DTERN_FUZZ=ON -DTERN_SANITIZE=address,undefined >/dev/null
 cmake --build "$build" -j "$(nproc)" --target "${names[@]/#/fuzz_}" >"$build/fuzz.log" 2>&1 || { tail -n 50 "$build/fuzz.log"; exit 1; }
 mkdir -p "$build/findings"
 
