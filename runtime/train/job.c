@@ -1,24 +1,19 @@
-/* job.c - opening a run: config, ranks, directory, data, device, memory, state; each failure known
- * to all ranks. */
+/* job.c - opening a run: config, ranks, directory, and all that job_parts.h lists, to the first
+ * batch; each failure known to all ranks. */
 #include "runtime/train/job.h"
 
 #include "io/hash.h"
-#include "io/packs.h"
 #include "runtime/base/fault.h"
 #include "runtime/base/log.h"
-#include "runtime/base/mem.h"
-#include "runtime/chat/prepare.h"
-#include "runtime/observe/step_log.h"
-#include "runtime/plan/compute.h"
 #include "runtime/reclaim/notice.h"
 #include "runtime/train/agree.h"
 #include "runtime/train/cursor.h"
 #include "runtime/train/fetch.h"
+#include "runtime/train/job_parts.h"
 #include "runtime/train/keep.h"
 #include "runtime/train/resume.h"
 #include "runtime/train/snapshots.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,333 +165,7 @@ static tern_status keep_inputs(const struct tern_job *job)
     return TERN_OK;
 }
 
-/* ---- data ---- */
-
-/* What a pattern of conversations means: prefixes of what was prepared, one block each. */
-static tern_status prepare_chats(const struct tern_job *job,
-                                 const struct tern_config_strings *files,
-                                 const char *cache,
-                                 char **prefixes)
-{
-    char prefix[TERN_PATH_BYTES];
-    for (int i = 0; i < files->count; i++) {
-        TERN_RETURN_IF_ERR(
-            tern_chat_cache(files->items[i], job->template, job->tokenizer, cache, prefix));
-        prefixes[i] = tern_strdup("data", prefix);
-        if (prefixes[i] == NULL) {
-            return tern_fail(TERN_ERR_MEMORY, "cannot allocate the name of '%s'", files->items[i]);
-        }
-    }
-    return TERN_OK;
-}
-
-static void say_packed(const struct tern_job *job,
-                       const char *key,
-                       const struct tern_tokens *tokens)
-{
-    struct tern_packs_summary sum;
-    char documents[TERN_TEXT_BYTES_BYTES], learned[TERN_TEXT_BYTES_BYTES];
-    int64_t length = job->config.train.sequence_length;
-    int64_t packs = tern_tokens_epoch_samples(tokens);
-    tern_tokens_packed(tokens, &sum);
-    tern_log_info("%s: %s conversations in %" PRId64 " sequences (%.1f%% full), %s tokens to learn",
-                  key, tern_text_commas(sum.documents, documents), packs,
-                  100.0 * (double)sum.places / ((double)packs * (double)length),
-                  tern_text_commas(sum.learned, learned));
-    if (sum.cut > 0) {
-        tern_log_warn("%s: %" PRId64 " conversations are longer than train.sequence_length %" PRId64
-                      " and are cut there; %" PRId64
-                      " are left out, with nothing to learn before it",
-                      key, sum.cut, length, sum.dropped);
-    }
-}
-
-static tern_status open_tokens(struct tern_job *job,
-                               const char *key,
-                               const struct tern_config_strings *files,
-                               const double *weights,
-                               bool shuffle,
-                               const char *cache,
-                               struct tern_tokens **out)
-{
-    bool is_chat = job->config.data.format == TERN_DATA_CHAT;
-    char **prefixes = tern_alloc_zero("data", (size_t)files->count + 1, sizeof *prefixes);
-    tern_status status = TERN_OK;
-    if (prefixes == NULL) {
-        return tern_fail(TERN_ERR_MEMORY, "cannot allocate %d names", files->count);
-    }
-    struct tern_tokens_options options = {
-        .patterns = (const char *const *)(is_chat ? prefixes : files->items),
-        .pattern_count = files->count,
-        .weights = weights,
-        .tokenizer = job->tokenizer,
-        .cache_dir = cache,
-        .sequence_length = job->config.train.sequence_length,
-        .vocab_size = job->config.model.vocab_size,
-        .seed = (uint64_t)job->config.train.seed,
-        .shuffle = shuffle,
-        .is_packed = is_chat,
-    };
-    status = is_chat ? prepare_chats(job, files, cache, prefixes) : TERN_OK;
-    status = status == TERN_OK ? tern_tokens_open(&options, out) : status;
-    for (int i = 0; i < files->count; i++) {
-        tern_free(prefixes[i]);
-    }
-    tern_free(prefixes);
-    if (status == TERN_OK && is_chat && job->comm->rank == 0) {
-        say_packed(job, key, *out);
-    }
-    return status == TERN_OK ? TERN_OK : tern_fail_prefix(status, "%s", key);
-}
-
-static tern_status open_data_here(struct tern_job *job)
-{
-    char cache[TERN_PATH_BYTES];
-    const struct tern_config_data *data = &job->config.data;
-    TERN_RETURN_IF_ERR(tern_path_join(cache, job->run.path, "data"));
-    if (data->format == TERN_DATA_CHAT && job->template == NULL) {
-        TERN_RETURN_IF_ERR(tern_template_open(data->tokenizer, NULL, &job->template));
-    }
-    TERN_RETURN_IF_ERR(open_tokens(job, "data.train", &data->train,
-                                   data->weights.count > 0 ? data->weights.items : NULL, true,
-                                   cache, &job->train));
-    tern_tokens_digest(job->train, job->data_id);
-    if (data->val.count == 0) {
-        return TERN_OK;
-    }
-    TERN_RETURN_IF_ERR(open_tokens(job, "data.val", &data->val, NULL, false, cache, &job->val));
-    int64_t available = tern_tokens_epoch_samples(job->val);
-    int64_t wanted = job->config.train.eval_tokens / job->config.train.sequence_length;
-    wanted = wanted < 1 ? 1 : wanted;
-    job->eval_sequences = wanted < available ? wanted : available;
-    return TERN_OK;
-}
-
-/* Text is tokenised once, by rank 0, before the others look for the result. */
-static tern_status open_data(struct tern_job *job)
-{
-    tern_status status = job->comm->rank == 0 ? open_data_here(job) : TERN_OK;
-    TERN_RETURN_IF_ERR(tern_agree(job->comm, status));
-    status = job->comm->rank != 0 ? open_data_here(job) : TERN_OK;
-    return tern_agree(job->comm, status);
-}
-
-/* For a dry run: the files are there; nothing is tokenised. */
-static tern_status find_data(const struct tern_job *job)
-{
-    const struct {
-        const char *key;
-        const struct tern_config_strings *list;
-    } keys[] = {{"data.train", &job->config.data.train}, {"data.val", &job->config.data.val}};
-    for (int k = 0; k < 2; k++) {
-        for (int i = 0; i < keys[k].list->count; i++) {
-            tern_status status = tern_tokens_find(keys[k].list->items[i]);
-            if (status != TERN_OK) {
-                return tern_fail_prefix(status, "%s", keys[k].key);
-            }
-        }
-    }
-    return TERN_OK;
-}
-
-/* ---- device and memory ---- */
-
-static bool has_own_memory(const struct tern_job *job)
-{
-    return tern_compute_has_memory(&job->devices, NULL);
-}
-
-/* Of the device itself, not of the host. */
-static tern_status open_queues(struct tern_job *job)
-{
-    struct tern_device *device = job->devices.device;
-    const struct tern_device_table *table = device->ops->device;
-    if (!has_own_memory(job)) {
-        return TERN_OK;
-    }
-    TERN_RETURN_IF_ERR(table->queue(device, "read", &job->reader));
-    TERN_RETURN_IF_ERR(table->queue(device, "batch", &job->uploader));
-    return table->queue(device, "copy", &job->copier);
-}
-
-static tern_status open_devices(struct tern_job *job)
-{
-    const struct tern_comm_farewell farewell = {tern_vitals_lose_peer, job};
-    TERN_RETURN_IF_ERR(tern_compute_open(job->comm, &farewell, &job->devices));
-    return tern_agree(job->comm, open_queues(job));
-}
-
-static struct tern_pass_options pass_options(const struct tern_job *job)
-{
-    return (struct tern_pass_options){
-        .batch = job->config.train.micro_batch,
-        .sequence = job->config.train.sequence_length,
-        .recompute = job->config.train.recompute,
-        .logits_bytes = has_own_memory(job) ? TERN_LOGITS_BYTES_GPU : 0,
-        .backward = true,
-        .lora = job->has_lora ? &job->lora : NULL,
-    };
-}
-
-static void write_bills(struct tern_job *job, size_t workspace)
-{
-    struct tern_pass_options options = pass_options(job);
-    struct tern_state_bytes state = tern_train_state_bytes(&job->state);
-    struct tern_bill *device = has_own_memory(job) ? &job->device_bill : &job->bill;
-    struct tern_bill *host = &job->bill;
-    job->device_bill.where = "GPU memory";
-    int64_t batch = 4 * job->config.train.global_batch * job->config.train.sequence_length *
-                    job->state.plan.lane_count / job->config.train.lanes * (int64_t)sizeof(int32_t);
-    if (job->has_lora) {
-        int64_t size = job->model.params.flat_size * (int64_t)tern_dtype_bytes(job->model.dtype);
-        tern_bill_add(device, "frozen weights", size);
-    }
-    tern_bill_add(device, job->has_lora ? "adapters" : "weights", state.weights);
-    tern_bill_add(device, "fp32 master weights", state.master);
-    tern_bill_add(device, "AdamW moments", state.moments);
-    tern_bill_add(device, "gradients", state.gradients);
-    tern_bill_add(device, "activations and logits",
-                  (int64_t)tern_pass_bytes(&job->model, &options));
-    tern_bill_add(device, "kernel workspace", (int64_t)workspace);
-    tern_bill_add(device, "reduction and norm",
-                  state.reduce +
-                      tern_stepper_bytes(&job->config, &job->state, has_own_memory(job)));
-    tern_bill_add(host, "checkpoint staging", tern_job_staging_bytes(job));
-    if (job->mirror != NULL) {
-        tern_bill_add(host, "uploads", tern_mirror_bytes());
-    }
-    tern_bill_add(host, "snapshots in memory", job->memory_plan.bytes);
-    tern_bill_add(host, "batches", batch);
-    tern_bill_add(host, "program and libraries", tern_rss_bytes());
-}
-
-static tern_status plan_adapters(struct tern_job *job)
-{
-    const struct tern_config_lora *lora = &job->config.lora;
-    const struct tern_lora_config config = {
-        .rank = lora->rank,
-        .alpha = lora->alpha,
-        .targets = (const char *const *)lora->targets.items,
-        .target_count = lora->targets.count,
-    };
-    if (lora->rank == 0) {
-        return TERN_OK;
-    }
-    TERN_RETURN_IF_ERR(tern_lora_init(&job->lora, &job->model, &config));
-    job->has_lora = true;
-    return TERN_OK;
-}
-
-double tern_job_flops_per_token(const struct tern_job *job)
-{
-    int64_t sequence = job->config.train.sequence_length;
-    return job->has_lora ? tern_lora_train_flops_per_token(&job->lora, sequence)
-                         : tern_model_train_flops_per_token(&job->model, sequence);
-}
-
-/* What is trained, and which part of it is this rank's. */
-static tern_status plan_state(struct tern_job *job)
-{
-    enum tern_dtype dtype =
-        job->config.train.precision == TERN_PRECISION_BF16 ? TERN_BF16 : TERN_F32;
-    TERN_RETURN_IF_ERR(tern_model_init(&job->model, &job->config.model, dtype));
-    job->has_model = true;
-    TERN_RETURN_IF_ERR(plan_adapters(job));
-    const struct tern_params *trained = job->has_lora ? &job->lora.params : &job->model.params;
-    TERN_RETURN_IF_ERR(tern_train_state_plan(&job->state, trained, dtype, job->comm,
-                                             (int)job->config.train.lanes,
-                                             has_own_memory(job) ? TERN_LANE_CHUNK_GPU : 0));
-    job->has_state = true;
-    struct tern_pass_options options = pass_options(job);
-    struct tern_op_limits limits = tern_pass_limits(&job->model, &options);
-    limits.may_tune = !job->config.train.deterministic;
-    enum tern_ledger_kind before = tern_ledger_enter(&job->vitals.ledger, TERN_LEDGER_COMPILE);
-    TERN_RETURN_IF_ERR(tern_device_prepare(job->devices.device, &limits, &job->workspace_bytes));
-    tern_ledger_enter(&job->vitals.ledger, before);
-    return TERN_OK;
-}
-
-static void print_plan(const struct tern_job *job, int64_t available, int64_t device_available)
-{
-    char count[TERN_TEXT_BYTES_BYTES];
-    tern_log_line(
-        "model %s, %s parameters, %s on %s (%s), %d rank%s x %d thread%s",
-        job->config.model.preset[0] != '\0' ? job->config.model.preset
-                                            : tern_family_name((int)job->config.model.family),
-        tern_text_commas(job->model.params.parameter_count, count),
-        job->model.dtype == TERN_BF16 ? "bf16" : "fp32", job->devices.device->ops->device->name,
-        tern_device_isa(job->devices.device), job->comm->size, job->comm->size == 1 ? "" : "s",
-        tern_device_threads(job->devices.device),
-        tern_device_threads(job->devices.device) == 1 ? "" : "s");
-    if (job->has_lora) {
-        tern_log_line("adapters of rank %lld, %s parameters, are trained; the model is frozen",
-                      (long long)job->lora.rank,
-                      tern_text_commas(job->lora.params.parameter_count, count));
-    }
-    if (job->device_bill.count > 0) {
-        tern_bill_print(&job->device_bill, 1, device_available);
-    }
-    tern_bill_print(&job->bill, job->comm->local_size, available);
-}
-
-static tern_status check_bills(struct tern_job *job, bool print)
-{
-    int64_t available = tern_memory_available_bytes();
-    int64_t device_available = 0;
-    int64_t device_total = 0;
-    if (has_own_memory(job)) { /* the workspace is on the bill, and taken */
-        TERN_RETURN_IF_ERR(job->devices.device->ops->device->memory(
-            job->devices.device, &device_available, &device_total));
-        device_available += (int64_t)job->workspace_bytes;
-    }
-    if (print) {
-        print_plan(job, available, device_available);
-    }
-    if (job->device_bill.count > 0) {
-        TERN_RETURN_IF_ERR(tern_bill_check(&job->device_bill, 1, device_available));
-    }
-    return tern_bill_check(&job->bill, job->comm->local_size, available);
-}
-
-/* Snapshots are a choice, training is not: with too little memory for both they are off. */
-static tern_status plan_snapshots(struct tern_job *job)
-{
-    write_bills(job, job->workspace_bytes);
-    int64_t block = 0;
-    TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_job_block_bytes(job, &block)));
-    int64_t needed = tern_bill_total(&job->bill) + 2 * block;
-    bool fits = needed < tern_memory_available_bytes() / job->comm->local_size * 95 / 100;
-    TERN_RETURN_IF_ERR(tern_job_plan_memory(job, block, fits));
-    job->bill.count = job->device_bill.count = 0; /* again, with them */
-    write_bills(job, job->workspace_bytes);
-    return TERN_OK;
-}
-
-static tern_status plan_memory(struct tern_job *job, bool print)
-{
-    TERN_RETURN_IF_ERR(tern_agree(job->comm, plan_state(job)));
-    TERN_RETURN_IF_ERR(plan_snapshots(job));
-    return tern_agree(job->comm, check_bills(job, print));
-}
-
-static tern_status take_memory(struct tern_job *job)
-{
-    struct tern_pass_options options = pass_options(job);
-    job->state.data_comm = job->devices.data_comm != NULL ? job->devices.data_comm : job->comm;
-    job->state.copier = job->copier;
-    job->peak_flops =
-        tern_device_peak_flops(job->devices.device, job->model.dtype) * job->comm->size;
-    TERN_RETURN_IF_ERR(tern_train_state_alloc(&job->state, job->devices.device));
-    TERN_RETURN_IF_ERR(tern_train_state_adopt(&job->state));
-    TERN_RETURN_IF_ERR(tern_pass_create(&job->model, job->devices.device, &options, &job->pass));
-    struct tern_stepper_queues queues = {
-        .compute = job->devices.device,
-        .comm = job->devices.comm_device,
-        .reader = job->reader,
-        .uploader = job->uploader,
-    };
-    return tern_stepper_create(&job->config, &job->state, &queues, job->pass, &job->stepper);
-}
+/* ---- the start ---- */
 
 /* What keeps the state: memory first. */
 static tern_status open_saver(struct tern_job *job)
@@ -506,8 +175,6 @@ static tern_status open_saver(struct tern_job *job)
     return tern_agree(job->comm, tern_saver_create(&job->config, job->run.path, &job->state,
                                                    job->memory, &job->saver));
 }
-
-/* ---- the start ---- */
 
 static tern_status start_batches(struct tern_job *job)
 {
@@ -580,8 +247,8 @@ static tern_status join_ranks(struct tern_job *job, const struct tern_train_opti
 
 static tern_status open_dry(struct tern_job *job)
 {
-    TERN_RETURN_IF_ERR(tern_agree(job->comm, find_data(job)));
-    return plan_memory(job, job->comm->rank == 0);
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_job_find_data(job)));
+    return tern_job_plan(job, job->comm->rank == 0);
 }
 
 tern_status tern_job_open(struct tern_job *job, const struct tern_train_options *options)
@@ -590,7 +257,7 @@ tern_status tern_job_open(struct tern_job *job, const struct tern_train_options 
     job->pulled_step = -1;
     TERN_RETURN_IF_ERR(join_ranks(job, options));
     TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_train_fetch_data(&job->config.data)));
-    TERN_RETURN_IF_ERR(open_devices(job));
+    TERN_RETURN_IF_ERR(tern_job_open_devices(job));
     if (options->dry_run) {
         return open_dry(job);
     }
@@ -602,9 +269,9 @@ tern_status tern_job_open(struct tern_job *job, const struct tern_train_options 
         job->state.step = job->found.step;
         return TERN_OK;
     }
-    TERN_RETURN_IF_ERR(open_data(job));
-    TERN_RETURN_IF_ERR(plan_memory(job, job->comm->rank == 0));
-    TERN_RETURN_IF_ERR(tern_agree(job->comm, take_memory(job)));
+    TERN_RETURN_IF_ERR(tern_job_open_data(job));
+    TERN_RETURN_IF_ERR(tern_job_plan(job, job->comm->rank == 0));
+    TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_job_take_memory(job)));
     TERN_RETURN_IF_ERR(open_saver(job));
     TERN_RETURN_IF_ERR(tern_job_open_state(job));
     TERN_RETURN_IF_ERR(tern_agree(job->comm, keep_inputs(job)));
