@@ -1,6 +1,6 @@
 /* jinja_parse.c - statements: text, {{ }} and the tags, to a tree. */
 #include "runtime/base/mem.h"
-#include "runtime/chat/jinja_internal.h"
+#include "runtime/chat/jinja_parser.h"
 
 #include <string.h>
 
