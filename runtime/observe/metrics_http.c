@@ -4,12 +4,11 @@
 #include "runtime/base/clock.h"
 #include "runtime/base/log.h"
 #include "runtime/base/mem.h"
-#include "runtime/base/text.h"
 #include "runtime/base/thread.h"
+#include "runtime/observe/metrics_text.h"
 #include "runtime/serve/http.h"
 
 #include <math.h>
-#include <string.h>
 
 enum {
     CONNECTIONS_MAX = 64,
@@ -28,7 +27,7 @@ struct tern_metrics_http {
     double step_at;               /* clock when it came; 0: none yet */
     int64_t steps_total, tokens_total, skipped_total;
     double data_seconds, comm_seconds, stall_seconds, step_seconds;
-    int64_t buckets[BUCKETS + 1];
+    uint64_t buckets[BUCKETS + 1];
     double eval_loss; /* NaN: none yet */
     int64_t checkpoints_total, checkpoints_failed, checkpoint_step, checkpoint_bytes;
     double checkpoint_seconds;
@@ -103,143 +102,106 @@ void tern_metrics_http_straggler(struct tern_metrics_http *m, int rank, double f
 
 /* ---- the text ---- */
 
-struct writer {
-    struct tern_text *out;
-    tern_status status; /* the first that failed */
-};
+#define ADD(text, metrics) \
+    tern_metrics_add(text, metrics, (int)(sizeof(metrics) / sizeof *(metrics)))
 
-#define PUT(writer, ...) \
-    do { \
-        if ((writer)->status == TERN_OK) { \
-            (writer)->status = tern_text_printf((writer)->out, __VA_ARGS__); \
-        } \
-    } while (0)
-
-static void head(struct writer *w, const char *name, const char *type, const char *help)
-{
-    PUT(w, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
-}
-
-/* As Prometheus writes what JSON cannot. */
-static void put_value(struct writer *w, double value)
-{
-    if (isnan(value)) {
-        PUT(w, " NaN\n");
-    } else if (isinf(value)) {
-        PUT(w, value > 0 ? " +Inf\n" : " -Inf\n");
-    } else {
-        PUT(w, " %.17g\n", value);
-    }
-}
-
-static void put(struct writer *w,
-                const char *name,
-                const char *type,
-                const char *help,
-                double value)
-{
-    head(w, name, type, help);
-    PUT(w, "%s", name);
-    put_value(w, value);
-}
-
-static void gauge(struct writer *w, const char *name, const char *help, double value)
-{
-    put(w, name, "gauge", help, value);
-}
-
-static void counter(struct writer *w, const char *name, const char *help, double value)
-{
-    put(w, name, "counter", help, value);
-}
-
-static void put_steps(struct writer *w, const struct tern_metrics_http *m)
+static void put_steps(struct tern_metrics_text *text, const struct tern_metrics_http *m)
 {
     const struct tern_step_record *s = &m->step;
-    double nothing = m->step_at > 0 ? 0 : NAN;
-    double rate = s->step_seconds > 0 ? (double)s->tokens / s->step_seconds : 0;
-    gauge(w, "tern_train_step", "Steps done, of the whole run.",
-          (double)(m->step_at > 0 ? s->step : m->options.first_step));
-    gauge(w, "tern_train_steps", "Steps of the whole run.", (double)m->options.steps);
-    gauge(w, "tern_train_loss", "Mean loss of the newest step.", s->loss + nothing);
-    gauge(w, "tern_train_grad_norm", "Norm of the gradient, before clipping.",
-          s->grad_norm + nothing);
-    gauge(w, "tern_train_learning_rate", "Learning rate of the newest step.", s->lr + nothing);
-    gauge(w, "tern_train_tokens_per_second", "Of the newest step.", rate);
-    gauge(w, "tern_train_mfu", "Share of the machine's peak, 0 to 1; NaN: not known.",
-          s->mfu >= 0 && m->step_at > 0 ? s->mfu : NAN);
-    gauge(w, "tern_train_eval_loss", "Loss of the newest evaluation; NaN: none yet.", m->eval_loss);
-    gauge(w, "tern_train_seconds_since_step", "Since the newest step was done; NaN: none yet.",
-          m->step_at > 0 ? tern_clock_seconds() - m->step_at : NAN);
-    counter(w, "tern_train_steps_done_total", "Steps done by this launch.", (double)m->steps_total);
-    counter(w, "tern_train_tokens_total", "Tokens trained on by this launch.",
-            (double)m->tokens_total);
-    counter(w, "tern_train_steps_skipped_total", "Updates left out: not finite.",
-            (double)m->skipped_total);
-    counter(w, "tern_train_data_seconds_total", "Waited for batches.", m->data_seconds);
-    counter(w, "tern_train_comm_seconds_total", "Waited for other ranks.", m->comm_seconds);
-    counter(w, "tern_train_checkpoint_stall_seconds_total", "Stopped for checkpoints.",
-            m->stall_seconds);
+    bool is_there = m->step_at > 0;
+    double nothing = is_there ? 0 : NAN;
+    const struct tern_metric metrics[] = {
+        {TERN_METRIC_GAUGE, "tern_train_step", "Steps done, of the whole run.",
+         (double)(is_there ? s->step : m->options.first_step)},
+        {TERN_METRIC_GAUGE, "tern_train_steps", "Steps of the whole run.",
+         (double)m->options.steps},
+        {TERN_METRIC_GAUGE, "tern_train_loss", "Mean loss of the newest step.", s->loss + nothing},
+        {TERN_METRIC_GAUGE, "tern_train_grad_norm", "Norm of the gradient, before clipping.",
+         s->grad_norm + nothing},
+        {TERN_METRIC_GAUGE, "tern_train_learning_rate", "Learning rate of the newest step.",
+         s->lr + nothing},
+        {TERN_METRIC_GAUGE, "tern_train_tokens_per_second", "Of the newest step.",
+         s->step_seconds > 0 ? (double)s->tokens / s->step_seconds : 0},
+        {TERN_METRIC_GAUGE, "tern_train_mfu",
+         "Share of the machine's peak, 0 to 1; NaN: not known.",
+         s->mfu >= 0 && is_there ? s->mfu : NAN},
+        {TERN_METRIC_GAUGE, "tern_train_eval_loss", "Loss of the newest evaluation; NaN: none yet.",
+         m->eval_loss},
+        {TERN_METRIC_GAUGE, "tern_train_seconds_since_step",
+         "Since the newest step was done; NaN: none yet.",
+         is_there ? tern_clock_seconds() - m->step_at : NAN},
+        {TERN_METRIC_COUNTER, "tern_train_steps_done_total", "Steps done by this launch.",
+         (double)m->steps_total},
+        {TERN_METRIC_COUNTER, "tern_train_tokens_total", "Tokens trained on by this launch.",
+         (double)m->tokens_total},
+        {TERN_METRIC_COUNTER, "tern_train_steps_skipped_total", "Updates left out: not finite.",
+         (double)m->skipped_total},
+        {TERN_METRIC_COUNTER, "tern_train_data_seconds_total", "Waited for batches.",
+         m->data_seconds},
+        {TERN_METRIC_COUNTER, "tern_train_comm_seconds_total", "Waited for other ranks.",
+         m->comm_seconds},
+        {TERN_METRIC_COUNTER, "tern_train_checkpoint_stall_seconds_total",
+         "Stopped for checkpoints.", m->stall_seconds},
+    };
+    ADD(text, metrics);
+    tern_metrics_histogram(text, "tern_train_step_seconds", "Time of a step.", g_bounds, m->buckets,
+                           BUCKETS, m->step_seconds);
 }
 
-static void put_histogram(struct writer *w, const struct tern_metrics_http *m)
+static void put_run(struct tern_metrics_text *text, const struct tern_metrics_http *m)
 {
-    int64_t sum = 0;
-    head(w, "tern_train_step_seconds", "histogram", "Time of a step.");
-    for (int i = 0; i < BUCKETS; i++) {
-        sum += m->buckets[i];
-        PUT(w, "tern_train_step_seconds_bucket{le=\"%g\"} %lld\n", g_bounds[i], (long long)sum);
-    }
-    PUT(w,
-        "tern_train_step_seconds_bucket{le=\"+Inf\"} %lld\ntern_train_step_seconds_sum %.17g\n"
-        "tern_train_step_seconds_count %lld\n",
-        (long long)m->steps_total, m->step_seconds, (long long)m->steps_total);
-}
-
-static void put_run(struct writer *w, const struct tern_metrics_http *m)
-{
-    counter(w, "tern_train_checkpoints_total", "Checkpoints committed by this launch.",
-            (double)m->checkpoints_total);
-    counter(w, "tern_train_checkpoints_failed_total", "Checkpoints that could not be written.",
-            (double)m->checkpoints_failed);
-    gauge(w, "tern_train_checkpoint_step", "Step of the newest checkpoint; NaN: none yet.",
-          m->checkpoints_total > 0 ? (double)m->checkpoint_step : NAN);
-    gauge(w, "tern_train_checkpoint_seconds", "From its snapshot to its commit.",
-          m->checkpoints_total > 0 ? m->checkpoint_seconds : NAN);
-    gauge(w, "tern_train_checkpoint_bytes", "Size of it.",
-          m->checkpoints_total > 0 ? (double)m->checkpoint_bytes : NAN);
-    gauge(w, "tern_train_ranks", "Ranks of this launch.", m->options.ranks);
-    gauge(w, "tern_train_machines", "Hosts of this launch.", m->options.machines);
-    gauge(w, "tern_train_straggler_rank", "A rank that stays slow; -1: none.", m->straggler);
-    gauge(w, "tern_train_straggler_factor", "How many times the median it takes.",
-          m->straggler >= 0 ? m->straggler_factor : NAN);
-    gauge(w, "process_resident_memory_bytes", "Resident set of rank 0.", (double)tern_rss_bytes());
-    head(w, "tern_train_info", "gauge", "The launch.");
-    PUT(w, "tern_train_info{launch=\"%s\"} 1\n", m->options.launch);
+    double nothing = m->checkpoints_total > 0 ? 0 : NAN;
+    const struct tern_metric metrics[] = {
+        {TERN_METRIC_COUNTER, "tern_train_checkpoints_total",
+         "Checkpoints committed by this launch.", (double)m->checkpoints_total},
+        {TERN_METRIC_COUNTER, "tern_train_checkpoints_failed_total",
+         "Checkpoints that could not be written.", (double)m->checkpoints_failed},
+        {TERN_METRIC_GAUGE, "tern_train_checkpoint_step",
+         "Step of the newest checkpoint; NaN: none yet.", (double)m->checkpoint_step + nothing},
+        {TERN_METRIC_GAUGE, "tern_train_checkpoint_seconds", "From its snapshot to its commit.",
+         m->checkpoint_seconds + nothing},
+        {TERN_METRIC_GAUGE, "tern_train_checkpoint_bytes", "Size of it.",
+         (double)m->checkpoint_bytes + nothing},
+        {TERN_METRIC_GAUGE, "tern_train_ranks", "Ranks of this launch.", m->options.ranks},
+        {TERN_METRIC_GAUGE, "tern_train_machines", "Hosts of this launch.", m->options.machines},
+        {TERN_METRIC_GAUGE, "tern_train_straggler_rank", "A rank that stays slow; -1: none.",
+         m->straggler},
+        {TERN_METRIC_GAUGE, "tern_train_straggler_factor", "How many times the median it takes.",
+         m->straggler >= 0 ? m->straggler_factor : NAN},
+        {TERN_METRIC_GAUGE, "process_resident_memory_bytes", "Resident set of rank 0.",
+         (double)tern_rss_bytes()},
+    };
+    ADD(text, metrics);
+    tern_metrics_head(text, TERN_METRIC_GAUGE, "tern_train_info", "The launch.");
+    tern_metrics_print(text, "tern_train_info{launch=\"%s\"} 1\n", m->options.launch);
 }
 
 /* Of all launches of the run so far. */
-static void put_ledger(struct writer *w, struct tern_ledger *ledger)
+static void put_ledger(struct tern_metrics_text *text, struct tern_ledger *ledger)
 {
     struct tern_ledger_account account;
     tern_ledger_sum(ledger, &account);
-    head(w, "tern_ledger_machine_seconds_total", "counter",
-         "Machine-seconds of the run by kind, earlier launches included.");
+    tern_metrics_head(text, TERN_METRIC_COUNTER, "tern_ledger_machine_seconds_total",
+                      "Machine-seconds of the run by kind, earlier launches included.");
     for (int k = 0; k < TERN_LEDGER_KIND_COUNT; k++) {
-        PUT(w, "tern_ledger_machine_seconds_total{kind=\"%s\"} %.6f\n",
-            tern_ledger_kind_name((enum tern_ledger_kind)k), account.seconds[k]);
+        tern_metrics_print(text, "tern_ledger_machine_seconds_total{kind=\"%s\"} %.6f\n",
+                           tern_ledger_kind_name((enum tern_ledger_kind)k), account.seconds[k]);
     }
-    gauge(w, "tern_ledger_effective_training_time", "Productive share of them, 0 to 1.",
-          tern_ledger_ratio(&account));
+    const struct tern_metric ratio[] = {{TERN_METRIC_GAUGE, "tern_ledger_effective_training_time",
+                                         "Productive share of them, 0 to 1.",
+                                         tern_ledger_ratio(&account)}};
+    ADD(text, ratio);
     if (account.has_cost) {
-        head(w, "tern_ledger_cost_total", "counter", "What they cost; an estimate.");
-        PUT(w, "tern_ledger_cost_total{currency=\"%s\"} %.17g\n", account.currency,
-            account.total_cost);
+        tern_metrics_head(text, TERN_METRIC_COUNTER, "tern_ledger_cost_total",
+                          "What they cost; an estimate.");
+        tern_metrics_print(text, "tern_ledger_cost_total{currency=\"%s\"} %.17g\n",
+                           account.currency, account.total_cost);
     }
     if (tern_ledger_per_million(&account) >= 0) {
-        head(w, "tern_ledger_cost_per_million_tokens", "gauge", "Of tokens that were kept.");
-        PUT(w, "tern_ledger_cost_per_million_tokens{currency=\"%s\"} %.17g\n", account.currency,
-            tern_ledger_per_million(&account));
+        tern_metrics_head(text, TERN_METRIC_GAUGE, "tern_ledger_cost_per_million_tokens",
+                          "Of tokens that were kept.");
+        tern_metrics_print(text, "tern_ledger_cost_per_million_tokens{currency=\"%s\"} %.17g\n",
+                           account.currency, tern_ledger_per_million(&account));
     }
 }
 
@@ -251,14 +213,13 @@ static void get_metrics(void *context,
     struct tern_metrics_http *m = context;
     struct tern_text text;
     tern_text_init(&text);
-    struct writer w = {.out = &text, .status = TERN_OK};
+    struct tern_metrics_text out = {.out = &text, .labels = ""};
     pthread_mutex_lock(&m->lock);
-    put_steps(&w, m);
-    put_histogram(&w, m);
-    put_run(&w, m);
+    put_steps(&out, m);
+    put_run(&out, m);
     pthread_mutex_unlock(&m->lock);
-    put_ledger(&w, m->options.ledger);
-    if (w.status == TERN_OK) {
+    put_ledger(&out, m->options.ledger);
+    if (out.status == TERN_OK) {
         tern_http_reply_send(reply, 200, "text/plain; version=0.0.4; charset=utf-8", text.data,
                              text.length);
     } else {
