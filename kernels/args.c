@@ -127,8 +127,7 @@ tern_status tern_args_check_gemm(struct tern_device *device,
     }
     tern_check_stride(&check, "ldd", args->ldd, "n", args->n);
     check_gemm_kinds(&check, args);
-    *is_empty_out = args->m == 0 || args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->m == 0 || args->n == 0, is_empty_out)) {
         return check.status;
     }
     const int64_t a[2] = {args->trans_a ? args->k : args->m, args->trans_a ? args->m : args->k},
@@ -162,8 +161,7 @@ tern_status tern_args_check_bias_bwd(struct tern_device *device,
     tern_check_size(&check, "n", args->n, 1);
     tern_check_stride(&check, "ldy", args->ldy, "n", args->n);
     tern_check_float(&check, "dtype", args->dtype);
-    *is_empty_out = args->rows == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->rows == 0, is_empty_out)) {
         return check.status;
     }
     const int64_t cells[2] = {args->rows, args->n};
@@ -222,8 +220,7 @@ tern_status tern_args_check_act(struct tern_device *device,
     tern_check_size(&check, "n", args->n, 0);
     check_act_kind(&check, args->act);
     tern_check_float(&check, "dtype", args->dtype);
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->n == 0, is_empty_out)) {
         return check.status;
     }
     tern_check_vector(&check, "x", args->x, args->dtype, args->n, TERN_OPERAND_READ);
@@ -249,8 +246,7 @@ tern_status tern_args_check_glu(struct tern_device *device,
     tern_check_size(&check, "f", args->f, 1);
     check_act_kind(&check, args->act);
     tern_check_float(&check, "dtype", args->dtype);
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->n == 0, is_empty_out)) {
         return check.status;
     }
     const int64_t pair[2] = {args->n, 2 * args->f}, cells[2] = {args->n, args->f};
@@ -273,8 +269,7 @@ tern_status tern_args_check_add(struct tern_device *device,
     TERN_RETURN_IF_ERR(check.status);
     tern_check_size(&check, "n", args->n, 0);
     tern_check_float(&check, "dtype", args->dtype);
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->n == 0, is_empty_out)) {
         return check.status;
     }
     tern_check_finite(&check, "scale", args->scale);
@@ -296,8 +291,7 @@ tern_status tern_args_check_softcap(struct tern_device *device,
     tern_check_size(&check, "n", args->n, 0);
     tern_check_softcap(&check, "cap", args->cap, true);
     tern_check_float(&check, "dtype", args->dtype);
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->n == 0, is_empty_out)) {
         return check.status;
     }
     tern_check_vector(&check, "x", args->x, args->dtype, args->n, TERN_OPERAND_READ);
@@ -323,8 +317,7 @@ tern_status tern_args_check_cross_entropy(struct tern_device *device,
     if (args->softcap > 0) {
         tern_check_has(&check, TERN_LACKS_SOFTCAP, "a softcap");
     }
-    *is_empty_out = args->rows == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->rows == 0, is_empty_out)) {
         return check.status;
     }
     const int64_t cells[2] = {args->rows, args->v};
@@ -375,8 +368,7 @@ tern_status tern_args_check_adamw(struct tern_device *device,
         TERN_CHECK_REFUSE(&check, "%s: copy_dtype is number %d, expected f32 or bf16", check.op,
                           (int)args->copy_dtype);
     }
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->n == 0, is_empty_out)) {
         return check.status;
     }
     tern_check_vector(&check, "weight", args->weight, TERN_F32, args->n, TERN_OPERAND_WRITE);
@@ -397,8 +389,7 @@ tern_status tern_args_check_sumsq(struct tern_device *device,
     struct tern_check check = tern_check_begin(device, TERN_OP_SUMSQ, args);
     TERN_RETURN_IF_ERR(check.status);
     tern_check_size(&check, "blocks", args->blocks, 0);
-    *is_empty_out = args->blocks == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->blocks == 0, is_empty_out)) {
         return check.status;
     }
     tern_check_vector(&check, "starts", args->starts, TERN_I64, args->blocks + 1,
@@ -437,8 +428,7 @@ tern_status tern_args_check_clip(struct tern_device *device,
         TERN_CHECK_REFUSE(&check, "%s: max_norm is %g, expected 0 or more", check.op,
                           args->max_norm);
     }
-    *is_empty_out = args->blocks == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->blocks == 0, is_empty_out)) {
         return check.status;
     }
     int64_t count = args->blocks + args->losses;
@@ -467,8 +457,7 @@ tern_status tern_args_check_cast(struct tern_device *device,
     tern_check_size(&check, "n", args->n, 0);
     tern_check_float(&check, "src_dtype", args->src_dtype);
     tern_check_float(&check, "dst_dtype", args->dst_dtype);
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->n == 0, is_empty_out)) {
         return check.status;
     }
     tern_check_vector(&check, "src", args->src, args->src_dtype, args->n, TERN_OPERAND_READ);
@@ -536,8 +525,7 @@ tern_status tern_args_check_pack(struct tern_device *device,
     tern_check_stride(&check, "ld", args->ld, args->trans_src ? "n" : "k",
                       args->trans_src ? args->n : args->k);
     check_pack_kinds(&check, args);
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->n == 0, is_empty_out)) {
         return check.status;
     }
     const int64_t shape[2] = {args->n, args->k};

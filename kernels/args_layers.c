@@ -132,8 +132,7 @@ tern_status tern_args_check_embed_fwd(struct tern_device *device,
     tern_check_size(&check, "v", args->v, 1);
     tern_check_float(&check, "dtype", args->dtype);
     check_scale(&check, args->scale);
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->n == 0, is_empty_out)) {
         return check.status;
     }
     const int64_t cells[2] = {args->n, args->c}, table[2] = {args->v, args->c},
@@ -168,8 +167,7 @@ tern_status tern_args_check_embed_bwd(struct tern_device *device,
     tern_check_size(&check, "v", args->v, 1);
     tern_check_float(&check, "dtype", args->dtype);
     check_scale(&check, args->scale);
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->n == 0, is_empty_out)) {
         return check.status;
     }
     const int64_t cells[2] = {args->n, args->c}, table[2] = {args->v, args->c},
@@ -269,8 +267,7 @@ tern_status tern_args_check_norm_fwd(struct tern_device *device,
     tern_check_size(&check, "n", args->n, 0);
     struct norm_rows rows = check_norm_rows(&check, args->heads, args->c, names, strides);
     check_norm_fwd_numbers(&check, args);
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->n == 0, is_empty_out)) {
         return check.status;
     }
     bool has_residual = !tern_dptr_is_null(args->residual);
@@ -321,11 +318,10 @@ tern_status tern_args_check_norm_bwd(struct tern_device *device,
     if (args->kind == TERN_NORM_RMS) {
         check_absent(&check, "dbeta", args->dbeta, "rms has no beta");
     }
-    *is_empty_out = args->n == 0 && args->accumulate;
     if (args->n == 0 && !args->accumulate) {
         TERN_CHECK_REFUSE(&check, "%s: n is 0, expected rows to overwrite dgamma from", check.op);
     }
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->n == 0, is_empty_out)) {
         return check.status;
     }
     if (args->dx.addr == args->dy.addr) {
@@ -420,8 +416,7 @@ tern_status tern_args_check_attention(struct tern_device *device,
         tern_check_begin(device, is_backward ? TERN_OP_ATTENTION_BWD : TERN_OP_ATTENTION_FWD, args);
     TERN_RETURN_IF_ERR(check.status);
     check_attention_sizes(&check, args);
-    *is_empty_out = args->b == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->b == 0, is_empty_out)) {
         return check.status;
     }
     const int64_t q[3] = {args->b, args->tq, args->h * args->d},
@@ -475,8 +470,7 @@ tern_status tern_args_check_rope(struct tern_device *device,
     if (rotary_d != args->d) {
         tern_check_has(&check, TERN_LACKS_ROTARY_PART, "rotary positions of a part of the head");
     }
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->n == 0, is_empty_out)) {
         return check.status;
     }
     tern_check_stride(&check, "x_row", args->x_row, "heads * d", args->heads * args->d);
@@ -518,8 +512,7 @@ tern_status tern_args_check_moe_route(struct tern_device *device,
                           check.op, (long long)args->top_k, (long long)args->expert_count,
                           TERN_EXPERTS_MAX);
     }
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->n == 0, is_empty_out)) {
         return check.status;
     }
     const int64_t cells[2] = {args->n, args->expert_count};
@@ -543,8 +536,7 @@ tern_status tern_args_check_moe_combine(struct tern_device *device,
     int64_t pairs = check_pairs(&check, args->n, args->top_k);
     tern_check_size(&check, "c", args->c, 1);
     tern_check_float(&check, "dtype", args->dtype);
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->n == 0, is_empty_out)) {
         return check.status;
     }
     const int64_t given[2] = {pairs, args->c}, cells[2] = {args->n, args->c};

@@ -79,8 +79,7 @@ tern_status tern_args_check_kv_write(struct tern_device *device,
     check_width(&check, args->d);
     tern_check_float(&check, "dtype", args->dtype);
     check_kept(&check, args->kv_dtype);
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->n == 0, is_empty_out)) {
         return check.status;
     }
     int64_t width = args->kv_heads * args->d;
@@ -171,8 +170,7 @@ tern_status tern_args_check_paged_attention(struct tern_device *device,
     struct tern_check check = tern_check_begin(device, TERN_OP_PAGED_ATTENTION, args);
     TERN_RETURN_IF_ERR(check.status);
     check_paged_sizes(&check, args);
-    *is_empty_out = args->n == 0;
-    if (check.status != TERN_OK || *is_empty_out) {
+    if (tern_check_is_over(&check, args->n == 0, is_empty_out)) {
         return check.status;
     }
     int64_t width = args->h * args->d;

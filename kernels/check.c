@@ -17,6 +17,12 @@ struct tern_check tern_check_begin(struct tern_device *device, enum tern_op op, 
     return check;
 }
 
+bool tern_check_is_over(const struct tern_check *check, bool is_empty, bool *is_empty_out)
+{
+    *is_empty_out = is_empty;
+    return check->status != TERN_OK || is_empty;
+}
+
 void tern_check_size(struct tern_check *check, const char *name, int64_t value, int64_t min)
 {
     if (value < min || value > SIZE_MAX_ELEMENTS) {

@@ -53,6 +53,9 @@ static inline enum tern_dtype tern_check_side_of(enum tern_dtype dtype)
 
 /* A NULL device or argument struct is the first thing that can be wrong. */
 struct tern_check tern_check_begin(struct tern_device *device, enum tern_op op, const void *args);
+/* Once sizes and dtypes are looked at: one of them is wrong, or is_empty, which goes out too: there
+ * is nothing to do. Operands are not looked at then. */
+bool tern_check_is_over(const struct tern_check *check, bool is_empty, bool *is_empty_out);
 /* min to 2^40. */
 void tern_check_size(struct tern_check *check, const char *name, int64_t value, int64_t min);
 void tern_check_stride(struct tern_check *check,
