@@ -82,6 +82,17 @@ static bool is_behind(const struct case_file *c, int rank)
     return is_there(c, rank) && !has_entered(c, rank);
 }
 
+/* What is known of those who are lost or silent is what they said last: they may have entered it after that. */
+static bool is_seen_behind(const struct case_file *c, int rank)
+{
+    return is_behind(c, rank) && !is_lost(c, rank) && !is_silent(c, rank);
+}
+
+static bool is_last_heard_behind(const struct case_file *c, int rank)
+{
+    return is_behind(c, rank) && !is_seen_behind(c, rank);
+}
+
 /* In the same operation as the one who waits, but in no collective of it: its program has not gone on. */
 static bool is_idle(const struct case_file *c, int rank)
 {
@@ -180,9 +191,14 @@ static void append_collective(const struct case_file *c, char *text, size_t byte
     }
     append(text, bytes, ", was entered by ");
     append_ranks(c, has_entered, text, bytes);
-    if (count_of(c, is_behind) > 0) {
+    if (count_of(c, is_seen_behind) > 0) {
         append(text, bytes, ", not by ");
-        append_ranks(c, is_behind, text, bytes);
+        append_ranks(c, is_seen_behind, text, bytes);
+    }
+    if (count_of(c, is_last_heard_behind) > 0) {
+        append(text, bytes, ", not yet by ");
+        append_ranks(c, is_last_heard_behind, text, bytes);
+        append(text, bytes, " when last heard");
     }
     append(text, bytes, "; rank %d waits for %.1f s", c->waiter, (double)p->waited_ns * 1e-9);
 }
