@@ -136,6 +136,12 @@ class Gpu(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("a GPU is here, but", report["why"])
 
+    def test_program_that_was_not_built(self):
+        os.remove(os.path.join(self.folder.name, "tests/kernels_conform_test"))
+        status, report, _ = self.run_it("--only", "startup,conform")
+        self.assertEqual((status, report["failed"]), (1, ["conform"]))
+        self.assertIn("kernels_conform_test is not there", report["parts"]["conform"]["why"])
+
     def test_wrong_results(self):
         status, report, err = self.run_it(FAKE_CONFORM="wrong")
         self.assertEqual((status, report["failed"]), (1, ["conform"]))
@@ -190,6 +196,7 @@ class Gpu(unittest.TestCase):
                                         FAKE_PIDS=os.path.join(self.folder.name, "pids"))
         self.assertEqual((status, report["parts"]["conform"]["status"]), (1, "timeout"))
         self.assertEqual(report["parts"]["attention"]["why"], "no time was left")
+        self.assertEqual(report["failed"], ["conform", "attention"])
         self.assertLess(report["seconds"], 10)
 
     def test_stopped_from_outside(self):

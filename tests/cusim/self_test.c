@@ -191,7 +191,8 @@ static void test_case(void **state)
     const struct expectation *want = *state;
     char text[TEXT_BYTES];
     if (want->report != NULL && getenv("CUSIM_ONLY_RIGHT") != NULL) {
-        skip(); /* a build without the access hooks */
+        print_message("skipped: CUSIM_ONLY_RIGHT: a build without the hooks that would find it\n");
+        skip();
     }
     for (int seed = 1; seed <= SEEDS; seed++) {
         int status = run(want->name, seed, text);

@@ -108,6 +108,12 @@ tern_status tern_runners_open(struct tern_runners *runners)
     } else {
         unsetenv("TERN_CPU_ISA");
     }
+    if (runners->count == 0) { /* every case would pass */
+        status =
+            tern_fail(TERN_ERR_USAGE, "TERN_BACKEND=%s, TERN_CPU_ISA=%s: nothing has that name",
+                      only != NULL ? only : "", isa_text);
+        goto fail;
+    }
     return TERN_OK;
 fail:
     tern_runners_close(runners);

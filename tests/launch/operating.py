@@ -73,6 +73,7 @@ def check_unit():
     stop = int(re.search(r"TimeoutStopSec=(\d+)", text).group(1))
     must(stop >= drain + 10, f"unit: it is killed after {stop} s, its drain has {drain}")
     if shutil.which("systemd-analyze") is None:
+        print("unit: systemd has not read it: there is no systemd-analyze here")
         return
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "tern-serve.service")
@@ -126,6 +127,7 @@ def check_image():
         must(os.path.exists(os.path.join(root, source)), f"image: {source} does not exist")
     must(stages[-1][0] == "cpu", "image: the default is not the CPU's")
     if shutil.which("readelf") is None or shutil.which("dpkg") is None or shutil.which("ldconfig") is None:
+        print("image: its libraries were not looked for: that takes readelf, dpkg and ldconfig")
         return
     runtime = text[text.index("AS cpu"):text.index("AS cuda")]
     known = dict(re.findall(r"^\s*(\S+) \(libc6,x86-64.*\) => (\S+)$", output("ldconfig", "-p").stdout, re.M))

@@ -1,7 +1,8 @@
 # hosts_lib.sh - four machines on one: h1 to h4, each with its own network, host name, /dev/shm and (for mpirun) processes,
 # on a bridge that they share with nobody, and a way to pull their cables. Needs root. Sourced after train/lib.sh.
 #
-# need_hosts PROGRAM...   ends the test with 77, which CTest counts as skipped, where such machines cannot be made
+# need_hosts PROGRAM...   ends the test with 77, which CTest counts as skipped, where such machines cannot be made; a
+#                         program that is not there is a failure with TERN_TEST_PACKAGES=all (CI, which installs them)
 # make_hosts N [pid]      machines with an sshd each; pid: with process numbers of their own
 # in_host H COMMAND...    runs it there, in $WORK
 # unplug H, plug H        takes the link down and up
@@ -9,18 +10,19 @@
 HOSTS_UP=()
 BRIDGE=tb$$
 need_hosts() {
-    local program why=
+    local program why= is_package=no
     if [ "$(id -u)" -ne 0 ]; then
         why="it needs root"
     else
         for program in ip nsenter unshare ssh ssh-keygen /usr/sbin/sshd "$@"; do
-            command -v "$program" >/dev/null || why="there is no $program"
+            command -v "$program" >/dev/null || { why="there is no $program" && is_package=yes; }
         done
         if [ -z "$why" ] && ! { ip link add "$BRIDGE" type bridge && ip link del "$BRIDGE" && unshare --uts --mount --ipc --net true; } 2>/dev/null; then
             why="this machine lets nobody make networks"
         fi
     fi
     if [ -n "$why" ]; then
+        [ "$is_package" = no ] || [ "${TERN_TEST_PACKAGES:-}" != all ] || fail "$why, though all packages should be installed"
         echo "skipped: $why"
         exit 77
     fi
