@@ -7,6 +7,10 @@
 #include "runtime/train/job_parts.h"
 #include "runtime/train/snapshots.h"
 
+enum {
+    SNAPSHOT_PERCENT = 95 /* of the available memory, for a bill with snapshots */
+};
+
 static bool has_own_memory(const struct tern_job *job)
 {
     return tern_compute_has_memory(&job->devices, NULL);
@@ -44,12 +48,14 @@ static struct tern_pass_options pass_options(const struct tern_job *job)
     };
 }
 
-static void write_bills(struct tern_job *job, size_t workspace)
+/* Anew, of what is planned now. */
+static void write_bills(struct tern_job *job)
 {
     struct tern_pass_options options = pass_options(job);
     struct tern_state_bytes state = tern_train_state_bytes(&job->state);
     struct tern_bill *device = has_own_memory(job) ? &job->device_bill : &job->bill;
     struct tern_bill *host = &job->bill;
+    job->bill.count = job->device_bill.count = 0;
     job->device_bill.where = "GPU memory";
     int64_t batch = 4 * job->config.train.global_batch * job->config.train.sequence_length *
                     job->state.plan.lane_count / job->config.train.lanes * (int64_t)sizeof(int32_t);
@@ -63,7 +69,7 @@ static void write_bills(struct tern_job *job, size_t workspace)
     tern_bill_add(device, "gradients", state.gradients);
     tern_bill_add(device, "activations and logits",
                   (int64_t)tern_pass_bytes(&job->model, &options));
-    tern_bill_add(device, "kernel workspace", (int64_t)workspace);
+    tern_bill_add(device, "kernel workspace", (int64_t)job->workspace_bytes);
     tern_bill_add(device, "reduction and norm",
                   state.reduce +
                       tern_stepper_bytes(&job->config, &job->state, has_own_memory(job)));
@@ -164,17 +170,21 @@ static tern_status check_bills(struct tern_job *job, bool print)
     return tern_bill_check(&job->bill, job->comm->local_size, available);
 }
 
-/* Snapshots are a choice, training is not: with too little memory for both they are off. */
+/* Snapshots are a choice, training is not: where the bill with them, copies for other hosts included, is more than the
+ * memory of any rank, they are off. */
 static tern_status plan_snapshots(struct tern_job *job)
 {
-    write_bills(job, job->workspace_bytes);
     int64_t block = 0;
     TERN_RETURN_IF_ERR(tern_agree(job->comm, tern_job_block_bytes(job, &block)));
-    int64_t needed = tern_bill_total(&job->bill) + 2 * block;
-    bool fits = needed < tern_memory_available_bytes() / job->comm->local_size * 95 / 100;
-    TERN_RETURN_IF_ERR(tern_job_plan_memory(job, block, fits));
-    job->bill.count = job->device_bill.count = 0; /* again, with them */
-    write_bills(job, job->workspace_bytes);
+    TERN_RETURN_IF_ERR(tern_job_plan_memory(job, block, true));
+    write_bills(job);
+    int64_t room = tern_memory_available_bytes() / job->comm->local_size / 100 * SNAPSHOT_PERCENT;
+    int64_t is_short = job->memory_plan.is_on && tern_bill_total(&job->bill) > room;
+    TERN_RETURN_IF_ERR(tern_comm_all_reduce_max_i64(job->comm, &is_short, 1));
+    if (is_short) {
+        TERN_RETURN_IF_ERR(tern_job_plan_memory(job, block, false));
+        write_bills(job);
+    }
     return TERN_OK;
 }
 
