@@ -120,12 +120,13 @@ static void append_named(const struct group *g, is_meant meant, char *text)
            g->views[first_of(g, meant)].host);
 }
 
-/* Where it was when it was last heard. */
+/* Where it is; of one that is gone or silent: where it was when it was last heard. */
 static void append_place(const struct group *g, int rank, char *text)
 {
     const struct tern_pulse *pulse = &g->views[rank].pulse;
+    append(text, is_gone(g, rank) || is_silent(g, rank) ? "; last heard" : ";");
     append(text,
-           "; in step %" PRId64 ", %s for %.1f s, exchange %" PRId64 " (%" PRId64 " bytes so far)",
+           " in step %" PRId64 ", %s for %.1f s, exchange %" PRId64 " (%" PRId64 " bytes so far)",
            pulse->step, tern_phase_name((enum tern_phase)pulse->phase),
            (double)pulse->phase_ns * 1e-9, pulse->exchanges, pulse->bytes);
     if (g->waiter >= 0 && g->waiter != rank) {

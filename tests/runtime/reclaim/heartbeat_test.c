@@ -224,7 +224,8 @@ static void test_broken_line(void **state)
     for (int r = 0; r < RANKS; r++) {
         if (r != 1) {
             assert_contains(words.sentence[r], "rank 1 (host ");
-            assert_contains(words.sentence[r], ") is gone: the connection broke; in step ");
+            assert_contains(words.sentence[r],
+                            ") is gone: the connection broke; last heard in step ");
         }
     }
 }

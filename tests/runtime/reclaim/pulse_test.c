@@ -104,10 +104,9 @@ static void test_silent(void **state)
     g_views[2].silent_ns = 19 * second;
     assert_false(judge(0.1));
     g_views[2].silent_ns = 20 * second + 1;
-    expect_verdict(
-        0.1, TERN_ERR_TIMEOUT,
-        "rank 2 (host b) is stopped or cut off: nothing was heard for 20.0 s; in step 7, "
-        "forward and backward");
+    expect_verdict(0.1, TERN_ERR_TIMEOUT,
+                   "rank 2 (host b) is stopped or cut off: nothing was heard for 20.0 s; last "
+                   "heard in step 7, forward and backward");
     /* the step is over its limit before the silence is: it waits for the better word */
     make_group(21);
     g_views[2].silent_ns = 15 * second;
@@ -130,10 +129,9 @@ static void test_gone(void **state)
     g_views[1].lost_ns = 4 * second;
     assert_false(judge(0.1)); /* its launcher may have more to say */
     g_views[1].lost_ns = 5 * second;
-    expect_verdict(
-        0.1, TERN_ERR_PEER_LOST,
-        "rank 1 (host a) is gone: the connection broke; in step 7, waiting for the other "
-        "ranks");
+    expect_verdict(0.1, TERN_ERR_PEER_LOST,
+                   "rank 1 (host a) is gone: the connection broke; last heard in step 7, waiting "
+                   "for the other ranks");
     g_views[1].pulse.has_left = true;
     assert_false(judge(0.1));
 }
