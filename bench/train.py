@@ -18,6 +18,7 @@ import datetime
 import json
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -92,30 +93,40 @@ class Tern:
         command = [args.tern, "train", config, "--run-dir", os.path.join(run, "run")]
         return ["mpirun", "-np", str(self.ranks), *command] if self.ranks > 1 else command
 
-    def launch(self, command, fault=None):
-        """*fault*: the launch is to die of it."""
-        env = os.environ | {"TERN_THREADS": str(self.args.threads // self.ranks)}
-        env |= {"TERN_FAULT": fault} if fault else {}
-        done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    def environment(self):
+        return os.environ | {"TERN_THREADS": str(self.args.threads // self.ranks)}
+
+    def launch(self, command):
+        done = subprocess.run(command, env=self.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, check=False)
-        if (done.returncode == 0) == bool(fault):
+        if done.returncode != 0:
             fail(f"'{' '.join(command)}' ended with {done.returncode}:\n{done.stdout[-3000:]}")
+
+    def launch_and_kill(self, command, log, step):
+        """Kills every rank as soon as *step* is in the log."""
+        process = subprocess.Popen(command, env=self.environment(), stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while not any(r["kind"] == "step" and r["step"] >= step for _, r in read_log(log)):
+            if process.poll() is not None:
+                fail(f"'{' '.join(command)}' ended with {process.returncode} before step {step}")
+            time.sleep(0.05)
+        for rank in [process.pid] if self.ranks == 1 else children(process.pid):
+            os.kill(rank, signal.SIGKILL)
+        process.wait()
 
     def restore(self):
         """Seconds from the start of a process that goes on from memory to its state, and to the end of its first step, and
         what that step took."""
         run = tempfile.mkdtemp(dir=self.folder)
-        command = self.prepare(run, self.snapshot + 2)
-        self.launch(command, f"step.end@{self.snapshot + 1}:kill")
+        log = os.path.join(run, "run", "log.jsonl")
+        command = self.prepare(run, self.snapshot + 3)
+        self.launch_and_kill(command, log, self.snapshot + 1)
         started = time.time()
         self.launch(command)
         seen = {}
-        with open(os.path.join(run, "run", "log.jsonl"), encoding="utf-8") as file:
-            for line in file:
-                record = json.loads(line)
-                when = datetime.datetime.fromisoformat(record["time"].replace("Z", "+00:00")).timestamp()
-                if when >= started:
-                    seen.setdefault(record["kind"], (when - started, record))
+        for when, record in read_log(log):
+            if when >= started:
+                seen.setdefault(record["kind"], (when - started, record))
         shutil.rmtree(run)
         source = seen["resume"][1]["source"] if "resume" in seen else "nothing"
         if source != "shared memory":
@@ -126,12 +137,7 @@ class Tern:
         args = self.args
         run = tempfile.mkdtemp(dir=self.folder)
         self.launch(self.prepare(run, WARMUP_STEPS + args.steps))
-        steps = {}
-        with open(os.path.join(run, "run", "log.jsonl"), encoding="utf-8") as file:
-            for line in file:
-                record = json.loads(line)
-                if record["kind"] == "step":
-                    steps[record["step"]] = record
+        steps = {r["step"]: r for _, r in read_log(os.path.join(run, "run", "log.jsonl")) if r["kind"] == "step"}
         counted = [steps[s] for s in sorted(steps)][WARMUP_STEPS:]
         if len(counted) != args.steps:
             fail(f"{run}/run/log.jsonl has {len(steps)} steps, expected {WARMUP_STEPS + args.steps}")
@@ -156,6 +162,20 @@ class PyTorch:
         answer = read_json(self.process)
         self.seconds += answer["seconds"]
         self.rss_bytes = answer["rss_peak_bytes"]
+
+
+def read_log(path):
+    """(seconds since 1970, record) of every whole line, [] if there is no file yet."""
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        records = [json.loads(line) for line in file if line.endswith("\n")]
+    return [(datetime.datetime.fromisoformat(r["time"].replace("Z", "+00:00")).timestamp(), r) for r in records]
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        return [int(child) for child in file.read().split()]
 
 
 def read_json(process):
