@@ -6,7 +6,7 @@
 For each random schema: texts sampled from the mask are JSON, and valid by jsonschema; documents made from the schema by
 this file (checked by jsonschema too), written compact, with blanks and indented, are accepted token by token; documents
 that were damaged are accepted only if they are still valid. Without python3-jsonschema it answers 77 (skipped), or 1
-with TERN_TEST_PACKAGES=all in the environment.
+with TEST_PACKAGES=all in the environment.
 """
 import json
 import os
@@ -20,7 +20,7 @@ try:
     import jsonschema
 except ImportError:
     print("python3-jsonschema is not installed: skipped")
-    sys.exit(1 if os.environ.get("TERN_TEST_PACKAGES") == "all" else 77)
+    sys.exit(1 if os.environ.get("TEST_PACKAGES") == "all" else 77)
 
 KEYS = ["a", "b", "name", "Name", "x y", "é", 'q"uote', "back\\slash", "tab\t", "日本", "", "/~", "id", "type"]
 PATTERNS = [

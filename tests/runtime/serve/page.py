@@ -194,7 +194,7 @@ def test_key(browser):
 def main():
     if shutil.which("chromedriver") is None or shutil.which("chromium") is None:
         print("page.py: no chromium or no chromedriver here: skipped")
-        sys.exit(1 if os.environ.get("TERN_TEST_PACKAGES") == "all" else 77)
+        sys.exit(1 if os.environ.get("TEST_PACKAGES") == "all" else 77)
     server = Server()
     browser = Browser(os.path.abspath("browser"))
     try:

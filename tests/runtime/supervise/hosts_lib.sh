@@ -2,7 +2,7 @@
 # on a bridge that they share with nobody, and a way to pull their cables. Needs root. Sourced after train/lib.sh.
 #
 # need_hosts PROGRAM...   ends the test with 77, which CTest counts as skipped, where such machines cannot be made; a
-#                         program that is not there is a failure with TERN_TEST_PACKAGES=all (CI, which installs them)
+#                         program that is not there is a failure with TEST_PACKAGES=all (CI, which installs them)
 # make_hosts N [pid]      machines with an sshd each; pid: with process numbers of their own
 # in_host H COMMAND...    runs it there, in $WORK
 # unplug H, plug H        takes the link down and up
@@ -22,7 +22,7 @@ need_hosts() {
         fi
     fi
     if [ -n "$why" ]; then
-        [ "$is_package" = no ] || [ "${TERN_TEST_PACKAGES:-}" != all ] || fail "$why, though all packages should be installed"
+        [ "$is_package" = no ] || [ "${TEST_PACKAGES:-}" != all ] || fail "$why, though all packages should be installed"
         echo "skipped: $why"
         exit 77
     fi
