@@ -386,11 +386,13 @@ static void set_keys(bool are_there)
     set("AWS_SECRET_ACCESS_KEY", are_there ? "secret" : NULL);
 }
 
-/* What becomes of a HEAD of nothing with the environment as it is: NOT_FOUND is the good answer. */
-static tern_status try_login(const char *url)
+/* What becomes of a HEAD of nothing with the environment as it is: NOT_FOUND is the good answer. An answer that is worth
+ * asking again for is waited for only briefly where it is expected, and long where another is. */
+static tern_status try_login(const char *url, tern_status expected)
 {
-    struct tern_store_options options = {
-        .pause_seconds = 0.01, .retry_seconds = 0.3, .stall_seconds = 1};
+    struct tern_store_options options = {.pause_seconds = 0.01,
+                                         .retry_seconds = expected == TERN_ERR_IO ? 0.3 : 30,
+                                         .stall_seconds = 30};
     struct tern_store_info info;
     struct tern_store *store;
     TERN_RETURN_IF_ERR(tern_store_open(url, &options, &store));
@@ -401,7 +403,7 @@ static tern_status try_login(const char *url)
 
 static void expect_login(const char *url, tern_status expected, const char *words)
 {
-    tern_status status = try_login(url);
+    tern_status status = try_login(url, expected);
     if (status != expected || strstr(tern_detail(), words) == NULL) {
         fail_msg("%s: %s (status %d), expected status %d and '%s'", url, tern_detail(), status,
                  expected, words);
